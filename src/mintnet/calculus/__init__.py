@@ -1,0 +1,72 @@
+"""The triangular calculus: values with slopes, masks, linear maps, activations and proofs."""
+
+from mintnet.calculus.certificate import Certificate, NotProvedError, Verdict, certify
+from mintnet.calculus.elementwise import (
+    ACTIVATIONS,
+    ELU,
+    Arctan,
+    Elementwise,
+    Exp,
+    LeakyReLU,
+    Sigmoid,
+    Softplus,
+    Tanh,
+    activation,
+)
+from mintnet.calculus.function import (
+    Composition,
+    Constant,
+    Function,
+    Identity,
+    Product,
+    Scaled,
+    Sum,
+)
+from mintnet.calculus.linear import Convolution, Dense, LinearMap, MaskedConv2d, MaskedLinear
+from mintnet.calculus.masks import causal_taps, channel_mask, conv_mask, dense_mask
+from mintnet.calculus.ordering import LOWER, UPPER, Ordering, OrderingError
+from mintnet.calculus.quantity import Quantity
+from mintnet.calculus.range import Range, unbounded
+from mintnet.calculus.value import Value, variable
+
+__all__ = [
+    "ACTIVATIONS",
+    "ELU",
+    "LOWER",
+    "UPPER",
+    "Arctan",
+    "Certificate",
+    "Composition",
+    "Constant",
+    "Convolution",
+    "Dense",
+    "Elementwise",
+    "Exp",
+    "Function",
+    "Identity",
+    "LeakyReLU",
+    "LinearMap",
+    "MaskedConv2d",
+    "MaskedLinear",
+    "NotProvedError",
+    "Ordering",
+    "OrderingError",
+    "Product",
+    "Quantity",
+    "Range",
+    "Scaled",
+    "Sigmoid",
+    "Softplus",
+    "Sum",
+    "Tanh",
+    "Value",
+    "Verdict",
+    "activation",
+    "causal_taps",
+    "certify",
+    "channel_mask",
+    "conv_mask",
+    "dense_mask",
+    "unbounded",
+    "variable",
+]

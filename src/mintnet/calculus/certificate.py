@@ -1,0 +1,106 @@
+"""Proofs of invertibility (Theorem 1) for anything that is composed from the calculus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+from mintnet.calculus.range import Range, unbounded
+
+
+class Verdict(IntEnum):
+    """What is proved of one coordinate, with the earlier ones fixed."""
+
+    NOT_PROVED = 0
+    INJECTIVE = 1
+    ONTO = 2
+
+
+class NotProvedError(ValueError):
+    """A function is used as a bijection although its invertibility is not proved."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The result of `certify`: per coordinate a `Verdict` and bounds of the slope for all inputs.
+
+    - *onto*: |slope| ≥ c > 0 everywhere, or the function is affine in the coordinate with a
+      slope of strict sign; every z has exactly one preimage.
+    - *injective*: the slope has a strict sign; z has one preimage if it has any.
+    - *not proved*: the slope may vanish or change its sign, as far as the ranges tell.
+
+    Shapes: ``verdict``, ``low`` and ``high`` are those of one sample.
+    """
+
+    verdict: Tensor
+    low: Tensor
+    high: Tensor
+    blame: str | None
+
+    @property
+    def onto(self) -> bool:
+        """Every coordinate is onto: the function is a bijection of all reals."""
+        return bool((self.verdict == Verdict.ONTO).all())
+
+    @property
+    def injective(self) -> bool:
+        """Every coordinate is at least injective: Theorem 1 applies."""
+        return bool((self.verdict >= Verdict.INJECTIVE).all())
+
+    @property
+    def message(self) -> str:
+        """The verdict in a sentence."""
+        if self.injective:
+            word = "onto" if self.onto else "injective only (some targets have no preimage)"
+            low, high = self.low.min().item(), self.high.max().item()
+            return f"{word}: every slope lies in [{low:.4g}, {high:.4g}]"
+        failed = int((self.verdict == Verdict.NOT_PROVED).sum())
+        return (
+            f"not proved for {failed} of {self.verdict.numel()} coordinates: "
+            f"{self.blame or 'the slope is exactly 0, so the coordinate is lost'}"
+        )
+
+    def require_injective(self, name: str) -> None:
+        """Raise `NotProvedError` with the explanation unless Theorem 1 applies."""
+        if not self.injective:
+            raise NotProvedError(
+                f"{name} is not proved to be invertible ({self.message}). Change that part, for "
+                "example by adding t·x with a large enough t or by a sign constraint, or pass "
+                "insist=True if you know better."
+            )
+
+
+def certify(function: Callable[[Range], Range], shape: tuple[int, ...]) -> Certificate:
+    """Prove, from ranges of values and slopes over all inputs, what a function is.
+
+    Args:
+        function: anything written with the calculus.
+        shape: the shape of one sample, (C, H, W) or (D,).
+
+    Examples:
+        >>> from mintnet.calculus import Identity, Softplus
+        >>> certify(Identity() + Softplus(), (3,)).message
+        'onto: every slope lies in [1, 2]'
+        >>> certify(Softplus(), (3,)).message
+        'injective only (some targets have no preimage): every slope lies in [0, 1]'
+        >>> certify(Identity() * Identity(), (3,)).injective
+        False
+    """
+    with torch.no_grad():
+        image = function(unbounded(shape))
+    slope = image.slope
+    if slope.low.shape[1:] != tuple(shape):
+        raise ValueError(
+            f"a bijection keeps the shape of its input; {tuple(shape)} became "
+            f"{tuple(slope.low.shape[1:])}. End with one copy of each channel (copies_out=1)."
+        )
+    bounded_away = (slope.low > 0) | (slope.high < 0)
+    signed = slope.sign != 0
+    onto = bounded_away | (image.affine & signed)
+    verdict = signed.to(torch.int8) + (onto & signed).to(torch.int8)
+    low, high = slope.low[0], slope.high[0]
+    return Certificate(verdict[0], low, high, None if bool(signed.all()) else image.blame)

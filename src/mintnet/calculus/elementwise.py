@@ -1,0 +1,180 @@
+"""Element-wise functions: each with its slope and the ranges of both."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mintnet.calculus.function import Function
+from mintnet.calculus.interval import INF, Interval, widened
+from mintnet.calculus.quantity import Quantity
+
+Q = TypeVar("Q", bound=Quantity)
+
+
+class Elementwise(Function):
+    """A strictly increasing function h applied to each entry.
+
+    ``floor`` and ``ceiling`` are the infimum and supremum of h over all reals. Subclasses give h
+    and h' with relative accuracy also in their tails, where h' is tiny but not 0.
+    """
+
+    floor: float = -INF
+    ceiling: float = INF
+
+    def forward(self, x: Q) -> Q:
+        return x.apply(self)
+
+    @abstractmethod
+    def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """h(v) and h'(v)."""
+
+    @abstractmethod
+    def slope_peak(self) -> tuple[float, ...]:
+        """The places where h' may be extreme besides the ends of an interval."""
+
+    def value_range(self, v: Interval) -> Interval:
+        """The image of an interval under h, which is monotone."""
+        low = widened(self.value_and_slope(v.low)[0], -1, self.floor, self.ceiling)
+        high = widened(self.value_and_slope(v.high)[0], +1, self.floor, self.ceiling)
+        sign = torch.full_like(v.sign, int(self.floor == 0))
+        return Interval.of(low, high, torch.where(sign != 0, sign, self._kept_sign(v)))
+
+    def slope_range(self, v: Interval) -> Interval:
+        """The range of h' over an interval; h' > 0 everywhere."""
+        candidates = [self.value_and_slope(end)[1] for end in (v.low, v.high)]
+        for place in self.slope_peak():
+            at = torch.maximum(torch.minimum(torch.full_like(v.low, place), v.high), v.low)
+            candidates.append(self.value_and_slope(at)[1])
+        slopes = torch.stack(candidates)
+        return Interval.of(
+            widened(slopes.amin(0), -1, 0, INF),
+            widened(slopes.amax(0), +1, 0, INF),
+            torch.ones_like(v.sign),
+        )
+
+    def _kept_sign(self, v: Interval) -> Tensor:
+        """h(0) = 0 keeps strict signs."""
+        at_zero = float(self.value_and_slope(torch.zeros((), dtype=torch.float64))[0])
+        return v.sign if at_zero == 0 else torch.zeros_like(v.sign)
+
+    def __str__(self) -> str:
+        return f"the activation {type(self).__name__}"
+
+
+class ELU(Elementwise):
+    r"""v for v > 0, exp(v) − 1 otherwise; slope exp(min(v, 0)).
+
+    Examples:
+        >>> ELU().value_and_slope(torch.tensor([2.0, 0.0]))
+        (tensor([2., 0.]), tensor([1., 1.]))
+    """
+
+    floor = -1.0
+
+    def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        return F.elu(v), v.clamp(max=0).exp()
+
+    def slope_peak(self) -> tuple[float, ...]:
+        return ()
+
+
+class Tanh(Elementwise):
+    """tanh(v); slope 4 σ(2v) σ(−2v), which does not cancel in the tails."""
+
+    floor, ceiling = -1.0, 1.0
+
+    def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        return v.tanh(), 4 * torch.sigmoid(2 * v) * torch.sigmoid(-2 * v)
+
+    def slope_peak(self) -> tuple[float, ...]:
+        return (0.0,)
+
+
+class Sigmoid(Elementwise):
+    """σ(v) = 1 / (1 + exp(−v)); slope σ(v) σ(−v)."""
+
+    floor, ceiling = 0.0, 1.0
+
+    def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        value = torch.sigmoid(v)
+        return value, value * torch.sigmoid(-v)
+
+    def slope_peak(self) -> tuple[float, ...]:
+        return (0.0,)
+
+
+class Softplus(Elementwise):
+    """log(1 + exp(v)); slope σ(v)."""
+
+    floor = 0.0
+
+    def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.logaddexp(v, torch.zeros_like(v)), torch.sigmoid(v)
+
+    def slope_peak(self) -> tuple[float, ...]:
+        return ()
+
+
+class LeakyReLU(Elementwise):
+    """v for v > 0, 0.01 v otherwise. At the kink the slope is the one from the left."""
+
+    negative_slope = 0.01
+
+    def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        slope = torch.where(v > 0, 1.0, self.negative_slope).to(v.dtype)
+        return F.leaky_relu(v, self.negative_slope), slope
+
+    def slope_peak(self) -> tuple[float, ...]:
+        return ()
+
+
+class Exp(Elementwise):
+    """exp(v), its own slope: a positive factor for couplings and autoregressive layers."""
+
+    floor = 0.0
+
+    def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        value = v.exp()
+        return value, value
+
+    def slope_peak(self) -> tuple[float, ...]:
+        return ()
+
+
+class Arctan(Elementwise):
+    """arctan(v); slope 1 / (1 + v²)."""
+
+    floor, ceiling = -1.5707963267948968, 1.5707963267948968
+
+    def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        return v.arctan(), 1 / (1 + v * v)
+
+    def slope_peak(self) -> tuple[float, ...]:
+        return (0.0,)
+
+
+ACTIVATIONS: dict[str, type[Elementwise]] = {
+    "elu": ELU,
+    "tanh": Tanh,
+    "sigmoid": Sigmoid,
+    "softplus": Softplus,
+    "leaky_relu": LeakyReLU,
+}
+
+
+def activation(name: str) -> Elementwise:
+    """The activation of that name.
+
+    Examples:
+        >>> activation("relu")
+        Traceback (most recent call last):
+        ValueError: unknown activation 'relu'; choose one of elu, tanh, sigmoid, softplus, leaky_relu
+    """
+    if name not in ACTIVATIONS:
+        raise ValueError(f"unknown activation {name!r}; choose one of {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[name]()

@@ -1,0 +1,136 @@
+"""Triangular functions as modules, with the rules of Proposition 1 as operators."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TypeVar
+
+from torch import Tensor, nn
+
+from mintnet.calculus.quantity import Quantity
+
+Q = TypeVar("Q", bound=Quantity)
+
+
+class Function(nn.Module, ABC):
+    r"""A function with a triangular Jacobian: a member of the set F of Proposition 1.
+
+    Write `forward` with the operators of the calculus and with other functions; its slope, its
+    log-determinant and its proof of invertibility then come with it. Functions combine as
+    values do, and ``g @ f`` is the composition g ∘ f.
+
+    Examples:
+        >>> import torch
+        >>> from mintnet.calculus import MaskedLinear, Tanh, variable
+        >>> f = 2.0 * Identity() + Tanh() @ MaskedLinear(3)
+        >>> f(variable(torch.zeros(1, 3))).log_det().shape
+        torch.Size([1])
+    """
+
+    @abstractmethod
+    def forward(self, x: Q) -> Q:
+        """The image of a quantity: a value, a range or an expression."""
+
+    def __add__(self, other: Function | Tensor | float) -> Function:
+        return Sum(self, _as_function(other))
+
+    def __radd__(self, other: Tensor | float) -> Function:
+        return Sum(self, _as_function(other))
+
+    def __sub__(self, other: Function | Tensor | float) -> Function:
+        return Sum(self, Scaled(_as_function(other), -1.0))
+
+    def __mul__(self, other: Function | Tensor | float) -> Function:
+        return Product(self, other) if isinstance(other, Function) else Scaled(self, other)
+
+    def __rmul__(self, other: Tensor | float) -> Function:
+        return Scaled(self, other)
+
+    def __neg__(self) -> Function:
+        return Scaled(self, -1.0)
+
+    def __matmul__(self, inner: Function) -> Function:
+        return Composition(self, inner)
+
+
+class Identity(Function):
+    """x ↦ x."""
+
+    def forward(self, x: Q) -> Q:
+        return x
+
+
+class Constant(Function):
+    """x ↦ c, a function with slope 0."""
+
+    value: Tensor | float
+
+    def __init__(self, value: Tensor | float) -> None:
+        super().__init__()
+        hold(self, "value", value)
+
+    def forward(self, x: Q) -> Q:
+        return x * 0.0 + self.value
+
+
+class Sum(Function):
+    """The rule of addition: x ↦ f(x) + g(x)."""
+
+    def __init__(self, first: Function, second: Function) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, x: Q) -> Q:
+        return self.first(x) + self.second(x)  # type: ignore[no-any-return]
+
+
+class Product(Function):
+    """The element-wise product: x ↦ f(x) · g(x)."""
+
+    def __init__(self, first: Function, second: Function) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, x: Q) -> Q:
+        return self.first(x) * self.second(x)  # type: ignore[no-any-return]
+
+
+class Scaled(Function):
+    """x ↦ λ f(x), with λ a number or one entry a coordinate."""
+
+    factor: Tensor | float
+
+    def __init__(self, function: Function, factor: Tensor | float) -> None:
+        super().__init__()
+        self.function = function
+        hold(self, "factor", factor)
+
+    def forward(self, x: Q) -> Q:
+        return self.function(x) * self.factor  # type: ignore[no-any-return]
+
+
+class Composition(Function):
+    """The rule of composition: x ↦ g(f(x))."""
+
+    def __init__(self, outer: Function, inner: Function) -> None:
+        super().__init__()
+        self.outer, self.inner = outer, inner
+
+    def forward(self, x: Q) -> Q:
+        return self.outer(self.inner(x))  # type: ignore[no-any-return]
+
+
+def _as_function(value: Function | Tensor | float) -> Function:
+    if isinstance(value, Function):
+        return value
+    if isinstance(value, Tensor | float | int):
+        return Constant(value)
+    raise TypeError(f"expected a Function, a tensor or a number; got {type(value).__name__}")
+
+
+def hold(module: nn.Module, name: str, value: Tensor | float) -> None:
+    """Keep a constant on a module so that tensors move and save with it."""
+    if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
+        module.register_buffer(name, value)
+    else:
+        setattr(module, name, value)

@@ -1,0 +1,142 @@
+"""Intervals with outward rounding and a strict sign: the arithmetic of the proofs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+INF = float("inf")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Sets {low ≤ v ≤ high}, entry by entry, in float64, rounded outwards.
+
+    ``sign`` is +1 or −1 where every member is strictly of that sign, even if the bound itself is
+    0 (exp is positive although its infimum is 0), and 0 where nothing is known. 0 · ∞ counts as
+    0, since infinity stands for "arbitrarily large", never for a member.
+
+    Examples:
+        >>> x = Interval.of(torch.tensor([-1.0]), torch.tensor([2.0]))
+        >>> (x * x).low, (x + x).high
+        (tensor([-2.], dtype=torch.float64), tensor([4.], dtype=torch.float64))
+    """
+
+    low: Tensor
+    high: Tensor
+    sign: Tensor
+
+    @staticmethod
+    def of(low: Tensor, high: Tensor, sign: Tensor | None = None) -> Interval:
+        """An interval whose sign follows from its bounds, and from ``sign`` where it knows more."""
+        low, high = low.double(), high.double()
+        known = (low > 0).to(torch.int8) - (high < 0).to(torch.int8)
+        if sign is not None:
+            known = torch.where(known == 0, sign, known)
+            low = torch.where(known > 0, low.clamp(min=0), low)
+            high = torch.where(known < 0, high.clamp(max=0), high)
+        return Interval(low, high, known)
+
+    @staticmethod
+    def point(value: Tensor | float, shape: torch.Size | None = None) -> Interval:
+        """The interval that holds one number."""
+        exact = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach()
+        exact = exact if shape is None else exact.expand(shape)
+        return Interval.of(exact, exact)
+
+    @property
+    def zero(self) -> Tensor:
+        """Where the only member is 0."""
+        return (self.low == 0) & (self.high == 0)
+
+    def __neg__(self) -> Interval:
+        return Interval(-self.high, -self.low, -self.sign)
+
+    def __add__(self, other: Interval) -> Interval:
+        low = _add_down(self.low, other.low)
+        high = -_add_down(-self.high, -other.high)
+        positive = ((self.sign > 0) & (other.low >= 0)) | ((other.sign > 0) & (self.low >= 0))
+        negative = ((self.sign < 0) & (other.high <= 0)) | ((other.sign < 0) & (self.high <= 0))
+        return Interval.of(low, high, positive.to(torch.int8) - negative.to(torch.int8))
+
+    def __mul__(self, other: Interval) -> Interval:
+        corners = [(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
+        low = torch.stack([_multiply_down(a, b) for a, b in corners]).amin(0)
+        high = torch.stack([-_multiply_down(-a, b) for a, b in corners]).amax(0)
+        return Interval.of(low, high, self.sign * other.sign)
+
+    def reshape(self, *shape: int) -> Interval:
+        """The same intervals in another shape."""
+        return Interval(*(part.reshape(*shape) for part in (self.low, self.high, self.sign)))
+
+
+def linear_image(
+    interval: Interval, weight: Tensor, apply: Callable[[Tensor, Tensor], Tensor]
+) -> Interval:
+    """The image of an interval under the linear map ``apply(data, weight)``.
+
+    Rounding of the sums is covered by the usual bound γ_n Σ|terms| and taken outwards.
+    """
+    weight = weight.double()
+    up, down = weight.clamp(min=0), weight.clamp(max=0)
+
+    def total(of_low: Tensor, of_high: Tensor) -> Tensor:
+        return apply(of_low, up) + apply(of_high, down)
+
+    def count(of_up: Tensor, of_down: Tensor) -> Tensor:
+        return apply(of_up.double(), (up > 0).double()) + apply(
+            of_down.double(), (down < 0).double()
+        )
+
+    low, high = _finite(interval.low), _finite(interval.high)
+    terms = weight[0].numel()
+    unit = 2.0**-53
+    error = (
+        2
+        * terms
+        * unit
+        / (1 - 2 * terms * unit)
+        * apply(torch.maximum(low.abs(), high.abs()), weight.abs())
+    )
+    lowest, highest = total(low, high) - error, total(high, low) + error
+    can_be_negative = count(interval.low < 0, interval.high > 0) > 0
+    can_be_positive = count(interval.high > 0, interval.low < 0) > 0
+    lowest = torch.where(can_be_negative, lowest, lowest.clamp(min=0))
+    highest = torch.where(can_be_positive, highest, highest.clamp(max=0))
+    lowest = torch.where(count(interval.low == -INF, interval.high == INF) > 0, -INF, lowest)
+    highest = torch.where(count(interval.high == INF, interval.low == -INF) > 0, INF, highest)
+    positive = (count(interval.sign > 0, interval.sign < 0) > 0) & ~can_be_negative
+    negative = (count(interval.sign < 0, interval.sign > 0) > 0) & ~can_be_positive
+    return Interval.of(lowest, highest, positive.to(torch.int8) - negative.to(torch.int8))
+
+
+def widened(value: Tensor, towards: float, floor: float, ceiling: float) -> Tensor:
+    """A computed function value moved outwards past its rounding, within its analytic range."""
+    moved = value + (4 * 2.0**-52) * value.abs() * (1 if towards > 0 else -1)
+    return torch.where(value.isinf(), value, moved).clamp(floor, ceiling)
+
+
+def _finite(bound: Tensor) -> Tensor:
+    return torch.where(bound.isinf(), torch.zeros_like(bound), bound)
+
+
+def _add_down(a: Tensor, b: Tensor) -> Tensor:
+    """a + b rounded towards −∞ (the rounding error is computed exactly, after Knuth)."""
+    total = a + b
+    part = total - a
+    error = (a - (total - part)) + (b - part)
+    lower = torch.nextafter(total, torch.full_like(total, -INF))
+    # A NaN error comes from infinite operands, whose sum is exact.
+    return torch.where(error < 0, lower, total)
+
+
+def _multiply_down(a: Tensor, b: Tensor) -> Tensor:
+    """a · b rounded towards −∞, with 0 · ∞ = 0."""
+    product = a * b
+    exact = (a.abs() == 1) | (b.abs() == 1) | product.isinf()
+    lower = torch.nextafter(product, torch.full_like(product, -INF))
+    product = torch.where(exact, product, lower)
+    return torch.where((a == 0) | (b == 0), torch.zeros_like(product), product)

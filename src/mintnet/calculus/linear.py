@@ -1,0 +1,172 @@
+"""Triangular linear maps: the basic module of the calculus."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mintnet.calculus.function import Function
+from mintnet.calculus.masks import conv_mask, dense_mask
+from mintnet.calculus.ordering import Ordering
+from mintnet.calculus.quantity import Quantity
+
+Q = TypeVar("Q", bound=Quantity)
+
+
+@dataclass(frozen=True)
+class LinearMap(ABC):
+    """v ↦ W v + b with a triangular W, its mask applied already.
+
+    ``groups`` is the number of channels (or features) of the input of the whole function.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    groups: int
+    ordering: Ordering
+
+    @abstractmethod
+    def apply(self, data: Tensor, weight: Tensor | None = None) -> Tensor:
+        """W v, without the bias; with another weight of the same shape if one is given."""
+
+    @abstractmethod
+    def centre(self) -> Tensor:
+        """The weights between entries at the same place, (groups * out, groups * in)."""
+
+    def diagonal(self) -> Tensor:
+        """The weights between copies of the same coordinate, (groups, copies_out, copies_in)."""
+        return blocks_of(self.centre(), self.groups)
+
+
+def blocks_of(matrix: Tensor, groups: int) -> Tensor:
+    """The diagonal blocks of a (groups * out, groups * in) matrix, (groups, out, in)."""
+    rows, columns = matrix.shape[0] // groups, matrix.shape[1] // groups
+    blocks = matrix.reshape(groups, rows, groups, columns)
+    return blocks.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+
+
+@dataclass(frozen=True)
+class Convolution(LinearMap):
+    """A masked convolution with its weights given: (G * out, G * in, R, R), stride 1, padded."""
+
+    def apply(self, data: Tensor, weight: Tensor | None = None) -> Tensor:
+        radius = self.weight.shape[-1] // 2
+        return F.conv2d(data, self.weight if weight is None else weight, padding=radius)
+
+    def centre(self) -> Tensor:
+        radius = self.weight.shape[-1] // 2
+        return self.weight[:, :, radius, radius]
+
+    def __str__(self) -> str:
+        out, into, size = self.weight.shape[0], self.weight.shape[1], self.weight.shape[-1]
+        return f"the masked {size}×{size} convolution from {into} to {out} channels"
+
+
+@dataclass(frozen=True)
+class Dense(LinearMap):
+    """A triangular matrix with its weights given: (G * out, G * in)."""
+
+    def apply(self, data: Tensor, weight: Tensor | None = None) -> Tensor:
+        return data @ (self.weight if weight is None else weight).T
+
+    def centre(self) -> Tensor:
+        return self.weight
+
+    def __str__(self) -> str:
+        return f"the masked dense layer from {self.weight.shape[1]} to {self.weight.shape[0]}"
+
+
+class MaskedConv2d(Function):
+    r"""A masked convolution (App. B), the basic module for images: v ↦ (W ⊙ M) ⊛ v + b.
+
+    Args:
+        channels: C, the channels of the input of the whole function.
+        copies_in: how many copies of each channel come in.
+        copies_out: how many copies of each channel go out.
+        kernel_size: R, odd.
+        upper: see later entries instead of earlier ones.
+        bias: add a constant to each output channel.
+
+    Shapes: (batch, C * copies_in, H, W) → (batch, C * copies_out, H, W).
+
+    Examples:
+        >>> from mintnet.calculus import variable
+        >>> conv = MaskedConv2d(3, copies_out=4)
+        >>> conv(variable(torch.randn(1, 3, 8, 8))).data.shape
+        torch.Size([1, 12, 8, 8])
+    """
+
+    mask: Tensor
+
+    def __init__(
+        self,
+        channels: int,
+        copies_in: int = 1,
+        copies_out: int = 1,
+        kernel_size: int = 3,
+        upper: bool = False,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        mask = conv_mask(channels, copies_out, copies_in, kernel_size, upper)
+        self.channels = channels
+        self.ordering = Ordering(upper)
+        self.weight = nn.Parameter(torch.empty(mask.shape))
+        self.bias = nn.Parameter(torch.empty(mask.shape[0])) if bias else None
+        self.register_buffer("mask", mask, persistent=False)
+        _reset(self.weight, self.bias)
+
+    def forward(self, x: Q) -> Q:
+        weight = self.weight * self.mask
+        return x.through(Convolution(weight, self.bias, self.channels, self.ordering))
+
+
+class MaskedLinear(Function):
+    r"""A triangular matrix, the basic module for vectors: v ↦ (W ⊙ M) v + b.
+
+    Shapes: (batch, features * copies_in) → (batch, features * copies_out).
+
+    Examples:
+        >>> from mintnet.calculus import variable
+        >>> layer = MaskedLinear(5)
+        >>> y = layer(variable(torch.randn(2, 5)))
+        >>> bool((y.slope == layer.weight.diagonal()).all())
+        True
+    """
+
+    mask: Tensor
+
+    def __init__(
+        self,
+        features: int,
+        copies_in: int = 1,
+        copies_out: int = 1,
+        upper: bool = False,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        mask = dense_mask(features, copies_out, copies_in, upper)
+        self.features = features
+        self.ordering = Ordering(upper)
+        self.weight = nn.Parameter(torch.empty(mask.shape))
+        self.bias = nn.Parameter(torch.empty(mask.shape[0])) if bias else None
+        self.register_buffer("mask", mask, persistent=False)
+        _reset(self.weight, self.bias)
+
+    def forward(self, x: Q) -> Q:
+        weight = self.weight * self.mask
+        return x.through(Dense(weight, self.bias, self.features, self.ordering))
+
+
+def _reset(weight: Tensor, bias: Tensor | None) -> None:
+    """The defaults of PyTorch's own layers."""
+    nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
+    if bias is not None:
+        bound = 1 / math.sqrt(weight[0].numel())
+        nn.init.uniform_(bias, -bound, bound)

@@ -1,0 +1,84 @@
+"""What flows through the calculus, and the rules that every kind of it obeys."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Self
+
+from torch import Tensor
+
+from mintnet.calculus.ordering import Ordering
+
+if TYPE_CHECKING:
+    from mintnet.calculus.elementwise import Elementwise
+    from mintnet.calculus.linear import LinearMap
+
+
+class Quantity(ABC):
+    """An intermediate result of a triangular function, with the rules of Proposition 1.
+
+    There are several kinds, and a function written once runs on all of them: numbers with their
+    slopes (`Value`), bounds over all inputs (`Range`), and the recorded expression itself
+    (`Expression`). Each kind says how it goes through a linear map and an element-wise function,
+    and how it is added, multiplied and scaled; the operators are shared.
+    """
+
+    ordering: Ordering | None
+
+    @abstractmethod
+    def through(self, linear: LinearMap) -> Self:
+        """The image under a triangular linear map."""
+
+    @abstractmethod
+    def apply(self, function: Elementwise) -> Self:
+        """The image under an element-wise function."""
+
+    @abstractmethod
+    def add(self, other: Self) -> Self:
+        """The rule of addition."""
+
+    @abstractmethod
+    def multiply(self, other: Self) -> Self:
+        """The rule of the element-wise product."""
+
+    @abstractmethod
+    def scale(self, factor: Tensor | float) -> Self:
+        """The product with a constant, element by element."""
+
+    @abstractmethod
+    def shift(self, offset: Tensor | float) -> Self:
+        """The sum with a constant, element by element."""
+
+    def __add__(self, other: Self | Tensor | float) -> Self:
+        return self.add(other) if isinstance(other, type(self)) else self.shift(_constant(other))
+
+    def __mul__(self, other: Self | Tensor | float) -> Self:
+        if isinstance(other, type(self)):
+            return self.multiply(other)
+        return self.scale(_constant(other))
+
+    def __neg__(self) -> Self:
+        return self.scale(-1.0)
+
+    def __sub__(self, other: Self | Tensor | float) -> Self:
+        return self + (-other)
+
+    def __truediv__(self, divisor: Tensor | float) -> Self:
+        return self.scale(1.0 / _constant(divisor))
+
+    def __radd__(self, other: Tensor | float) -> Self:
+        return self + other
+
+    def __rmul__(self, other: Tensor | float) -> Self:
+        return self * other
+
+    def __rsub__(self, other: Tensor | float) -> Self:
+        return (-self) + other
+
+
+def _constant(value: object) -> Tensor | float:
+    if isinstance(value, Tensor | float | int):
+        return value
+    raise TypeError(
+        f"expected a quantity of the calculus, a tensor or a number; got {type(value).__name__}"
+    )

@@ -1,0 +1,114 @@
+"""Bounds that hold for every input: the calculus walked with ranges instead of numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mintnet.calculus.interval import INF, Interval, linear_image
+from mintnet.calculus.ordering import Ordering, common
+from mintnet.calculus.quantity import Quantity
+from mintnet.calculus.value import mix
+
+if TYPE_CHECKING:
+    from mintnet.calculus.elementwise import Elementwise
+    from mintnet.calculus.linear import LinearMap
+
+
+@dataclass(frozen=True)
+class Range(Quantity):
+    """What is known of a value and its slope for all inputs at once.
+
+    Besides the two intervals it carries where the value is affine in its own coordinate (with
+    the earlier entries fixed), and ``blame``: the part at which the slope first lost its sign.
+    Shapes: a batch of one, otherwise as in `Value`.
+    """
+
+    value: Interval
+    slope: Interval
+    affine: Tensor
+    ordering: Ordering | None = None
+    blame: str | None = None
+
+    def through(self, linear: LinearMap) -> Range:
+        weight = linear.weight.detach().cpu()
+        value = linear_image(self.value, weight, linear.apply)
+        if linear.bias is not None:
+            bias = linear.bias.reshape(-1, *(1,) * (value.low.dim() - 2))
+            value = value + Interval.point(bias, value.low.shape)
+        diagonal = linear.diagonal().detach().cpu().double()
+        slope = linear_image(self.slope, diagonal, mix)
+        curved = mix((~self.affine).double(), (diagonal != 0).double()) > 0
+        ordering = common(self.ordering, linear.ordering)
+        return self._result(value, slope, ~curved, ordering, f"{linear}: its terms", self)
+
+    def apply(self, function: Elementwise) -> Range:
+        value = function.value_range(self.value)
+        slope = self.slope * function.slope_range(self.value)
+        return self._result(value, slope, slope.zero, self.ordering, f"{function}", self)
+
+    def add(self, other: Range) -> Range:
+        value, slope = self.value + other.value, self.slope + other.slope
+        affine = self.affine & other.affine
+        ordering = common(self.ordering, other.ordering)
+        what = f"the sum of slopes in {_span(self.slope)} and in {_span(other.slope)}"
+        return self._result(value, slope, affine, ordering, what, self, other)
+
+    def multiply(self, other: Range) -> Range:
+        value = self.value * other.value
+        slope = self.slope * other.value + self.value * other.slope
+        affine = (self.affine & other.slope.zero) | (other.affine & self.slope.zero)
+        ordering = common(self.ordering, other.ordering)
+        what = f"the product of values in {_span(self.value)} and in {_span(other.value)}"
+        return self._result(value, slope, affine, ordering, what, self, other)
+
+    def scale(self, factor: Tensor | float) -> Range:
+        constant = Interval.point(factor)
+        value, slope = self.value * constant, self.slope * constant
+        affine = self.affine.expand_as(slope.low)
+        return self._result(value, slope, affine, self.ordering, "a factor of 0", self)
+
+    def shift(self, offset: Tensor | float) -> Range:
+        value = self.value + Interval.point(offset)
+        return Range(value, self.slope, self.affine, self.ordering, self.blame)
+
+    @staticmethod
+    def _result(
+        value: Interval,
+        slope: Interval,
+        affine: Tensor,
+        ordering: Ordering | None,
+        what: str,
+        *sources: Range,
+    ) -> Range:
+        blame = next((source.blame for source in sources if source.blame), None)
+        if blame is None and bool((slope.sign == 0).any()):
+            where = (slope.sign == 0).nonzero()[0].tolist()[1:]
+            part = slope.low[slope.sign == 0][0].item(), slope.high[slope.sign == 0][0].item()
+            blame = f"{what} at entry {tuple(where)} can have a slope in {_text(*part)}"
+            if part == (0.0, 0.0):  # a slope of exactly 0 blames nobody until the end
+                blame = None
+        return Range(value, slope, affine, ordering, blame)
+
+
+def unbounded(shape: tuple[int, ...]) -> Range:
+    """The input of a function: any real numbers, with slope 1. Shape: (1, *shape).
+
+    Examples:
+        >>> x = unbounded((2,))
+        >>> (x * x).slope.low
+        tensor([[-inf, -inf]], dtype=torch.float64)
+    """
+    ones = torch.ones(1, *shape, dtype=torch.float64)
+    return Range(Interval.of(-INF * ones, INF * ones), Interval.point(ones), ones.bool())
+
+
+def _span(interval: Interval) -> str:
+    return _text(interval.low.min().item(), interval.high.max().item())
+
+
+def _text(low: float, high: float) -> str:
+    return f"[{low:.4g}, {high:.4g}]"

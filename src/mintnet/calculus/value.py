@@ -1,0 +1,109 @@
+"""Numbers that carry their slope: the triangular calculus itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mintnet.calculus.ordering import Ordering, common
+from mintnet.calculus.quantity import Quantity
+
+if TYPE_CHECKING:
+    from mintnet.calculus.elementwise import Elementwise
+    from mintnet.calculus.linear import LinearMap
+
+
+@dataclass(frozen=True)
+class Value(Quantity):
+    r"""A value v(x) with its slope, the derivative of each entry in *its own* coordinate.
+
+    The slope obeys the rules of dual numbers:
+
+    .. code-block:: text
+
+        input            v = x                 slope 1
+        masked linear    v = W u + b           slope diag(W) · slope(u)
+        activation       v = h(u)              slope h'(u) · slope(u)
+        λ u + μ w                              λ slope(u) + μ slope(w)
+        u · w                                  slope(u) · w + u · slope(w)
+
+    so that at the end of a triangular function the slope is the diagonal of its Jacobian.
+
+    Shapes: ``data`` and ``slope`` are (batch, groups * copies, ...), with copy k of group c at
+    index ``c * copies + k``; each entry's own coordinate is (c, ...) of the input.
+
+    Examples:
+        >>> x = variable(torch.tensor([[1.0, 2.0]]))
+        >>> y = 3 * x + x * x
+        >>> y.data, y.slope
+        (tensor([[ 4., 10.]]), tensor([[5., 7.]]))
+    """
+
+    data: Tensor
+    slope: Tensor
+    ordering: Ordering | None = None
+
+    def through(self, linear: LinearMap) -> Value:
+        data = linear.apply(self.data)
+        if linear.bias is not None:
+            data = data + linear.bias.reshape(-1, *(1,) * (data.dim() - 2))
+        slope = mix(self.slope, linear.diagonal())
+        return Value(data, slope, common(self.ordering, linear.ordering))
+
+    def apply(self, function: Elementwise) -> Value:
+        data, slope = function.value_and_slope(self.data)
+        return Value(data, slope * self.slope, self.ordering)
+
+    def add(self, other: Value) -> Value:
+        self._check_same_shape(other, "add")
+        ordering = common(self.ordering, other.ordering)
+        return Value(self.data + other.data, self.slope + other.slope, ordering)
+
+    def multiply(self, other: Value) -> Value:
+        self._check_same_shape(other, "multiply")
+        slope = self.slope * other.data + self.data * other.slope
+        return Value(self.data * other.data, slope, common(self.ordering, other.ordering))
+
+    def scale(self, factor: Tensor | float) -> Value:
+        return Value(self.data * factor, self.slope * factor, self.ordering)
+
+    def shift(self, offset: Tensor | float) -> Value:
+        return Value(self.data + offset, self.slope, self.ordering)
+
+    def log_det(self) -> Tensor:
+        """Σ log |slope| over the entries of each sample. Shape: (batch,)."""
+        return self.slope.abs().log().flatten(1).sum(1)
+
+    def _check_same_shape(self, other: Value, verb: str) -> None:
+        if self.data.shape != other.data.shape:
+            raise ValueError(
+                f"cannot {verb} values of shapes {tuple(self.data.shape)} and "
+                f"{tuple(other.data.shape)}: both need the same number of copies of each channel"
+            )
+
+
+def variable(x: Tensor) -> Value:
+    """The input of a triangular function: the value x itself, with slope 1.
+
+    Examples:
+        >>> variable(torch.zeros(1, 2)).slope
+        tensor([[1., 1.]])
+    """
+    return Value(x, torch.ones_like(x))
+
+
+def mix(slope: Tensor, diagonal: Tensor) -> Tensor:
+    """Σ_j D[c, i, j] · slope[b, c, j, ...]: slopes meet copies of their own group alone.
+
+    Shapes: slope (batch, groups * copies_in, ...), diagonal (groups, copies_out, copies_in).
+
+    Examples:
+        >>> mix(torch.tensor([[1.0, 2.0]]), torch.tensor([[[1.0, 1.0]]]))
+        tensor([[3.]])
+    """
+    batch, groups, copies_in = slope.shape[0], diagonal.shape[0], diagonal.shape[2]
+    mixed = diagonal @ slope.reshape(batch, groups, copies_in, -1)
+    return mixed.reshape(batch, -1, *slope.shape[2:])
