@@ -1,0 +1,7 @@
+"""Data sets as published: MNIST, CIFAR-10, ImageNet 32×32, folders of pictures, embedded digits."""
+
+from mintnet.data.dataset import DataError, ImageData
+from mintnet.data.download import FileStatus, get, verify
+from mintnet.data.registry import NAMES, SPLITS, load
+
+__all__ = ["NAMES", "SPLITS", "DataError", "FileStatus", "ImageData", "get", "load", "verify"]

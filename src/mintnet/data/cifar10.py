@@ -1,0 +1,93 @@
+"""CIFAR-10: the binary version, and the batches pickled by Python.
+
+A record of the binary version is 1 byte of label and 3072 bytes of pixels, channel-major.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mintnet.data.batches import PIXELS, Batch, join, read_batch
+from mintnet.data.dataset import DataError, ImageData
+from mintnet.data.paths import content, existing, find, places
+from mintnet.data.published import CIFAR10_BINARY, CIFAR10_PYTHON, refuse_renamed
+
+RECORD = 1 + PIXELS
+SUBFOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
+
+
+def locate(folder: Path) -> tuple[Path, Mapping[str, str]] | None:
+    """The folder with CIFAR-10 files in or below ``folder``, and the names and md5s to expect.
+
+    Examples:
+        >>> locate(Path("/nowhere")) is None
+        True
+    """
+    for version in (CIFAR10_BINARY, CIFAR10_PYTHON):
+        path = find(places("cifar10", folder, *SUBFOLDERS), version)
+        if path is not None:
+            return path.parent, version
+    return None
+
+
+def parse_records(data: bytes | bytearray, source: str | Path = "records") -> Batch:
+    """The images and labels in a file of the binary version; images share its memory.
+
+    Shapes: images (N, 3072), labels (N,).
+
+    Examples:
+        >>> batch = parse_records(bytes([7]) + bytes(3072))
+        >>> batch.images.shape, batch.labels.tolist()
+        ((1, 3072), [7])
+    """
+    count, rest = divmod(len(data), RECORD)
+    if rest or not count:
+        raise DataError(
+            f"{source}: expected records of {RECORD} bytes; got {len(data)} bytes, "
+            f"{rest} too many for {count} records; get the file again"
+        )
+    records = np.frombuffer(data, np.uint8).reshape(count, RECORD)
+    if (top := records[:, 0].max()) > 9:
+        raise DataError(f"{source}: expected labels 0 to 9; got {top}; is it a CIFAR-10 batch?")
+    return Batch(records[:, 1:], records[:, 0].astype(np.int64))
+
+
+def load(split: str, folder: str | Path | None) -> ImageData:
+    """CIFAR-10 from either version; the binary one is taken where both are there.
+
+    Shapes: images (N, 3, 32, 32), with labels 0 … 9.
+
+    Examples:
+        >>> load("train", "/nowhere")
+        Traceback (most recent call last):
+        mintnet.data.dataset.DataError: cifar10: expected a folder with its files; ... not exist
+    """
+    home = existing("cifar10", folder)
+    place, version = locate(home) or (home / "cifar10", CIFAR10_BINARY)
+    wanted = [name for name in version if name.startswith("test") == (split == "test")]
+    if missing := [name for name in wanted if not (place / name).is_file()]:
+        raise DataError(
+            f"cifar10: expected {', '.join(wanted)} in {place}; {', '.join(missing)} not there; "
+            f"`mintnet data get cifar10 {home}` downloads what is missing"
+        )
+    batches = [_read(place / name, version) for name in wanted]
+    labels = np.concatenate([batch.labels for batch in batches])
+    parts = [batch.images for batch in batches]
+    del batches
+    return ImageData(
+        name="cifar10",
+        images=torch.from_numpy(join(parts).reshape(-1, 3, 32, 32)),
+        labels=torch.from_numpy(labels),
+    )
+
+
+def _read(path: Path, version: Mapping[str, str]) -> Batch:
+    data = content(path)
+    refuse_renamed(path, path.name, data, version)
+    if version is CIFAR10_BINARY:
+        return parse_records(data, path)
+    return read_batch(path, 0, 9, data)

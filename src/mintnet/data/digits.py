@@ -1,0 +1,42 @@
+"""The digits that ship with the package: 1,797 images of 8×8 pixels with 17 grey levels.
+
+They are the test part of "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak, UCI
+Machine Learning Repository, 1998; CC BY 4.0). The split is fixed and not shuffled: the first
+1,437 images are for training, the last 360 for testing.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import numpy as np
+import torch
+
+from mintnet.data.dataset import ImageData
+
+LEVELS = 17
+TRAIN = 1437
+
+
+def load(split: str) -> ImageData:
+    """The embedded digits; ``split`` is train or test.
+
+    Shapes: images (1437, 1, 8, 8) or (360, 1, 8, 8), with labels 0 … 9.
+
+    Examples:
+        >>> data = load("test")
+        >>> data.images.shape, data.levels
+        (torch.Size([360, 1, 8, 8]), 17)
+    """
+    with (
+        files("mintnet.data").joinpath("files/digits.npz").open("rb") as file,
+        np.load(file, allow_pickle=False) as table,
+    ):
+        images, labels = table["images"], table["labels"].astype(np.int64)
+    part = slice(None, TRAIN) if split == "train" else slice(TRAIN, None)
+    return ImageData(
+        name="digits",
+        images=torch.from_numpy(images[part, None]),
+        labels=torch.from_numpy(labels[part]),
+        levels=LEVELS,
+    )

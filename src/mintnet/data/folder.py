@@ -1,0 +1,151 @@
+"""Any folder of pictures: cropped to the central square, resized, in colour or grey.
+
+All files below the folder are taken, in the order of their paths; every tenth one is a test
+image. Hidden files and what desktops leave behind are passed over; any other file that is not a
+picture is an error, since a forgotten one would shift the split in silence.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from mintnet.data.dataset import DataError, ImageData
+from mintnet.data.paths import existing, reason
+
+SIZE = 32
+EVERY = 10
+LITTER = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx"})
+# Formats with a signature of their own, so that a text file is not taken for a picture.
+_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+
+
+def load(split: str, folder: str | Path | None, size: int = SIZE, grey: bool = False) -> ImageData:
+    """The pictures below ``folder``: those at every tenth place (10th, 20th, …) are the test set.
+
+    Each is turned as its EXIF data says, laid on white where transparent, cropped to the central
+    square and resized to ``size`` with a Lanczos filter.
+
+    Shapes: images (N, 3, size, size), or (N, 1, size, size) if ``grey``; no labels.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for k in range(10):
+        ...         Image.new("RGB", (40, 50)).save(f"{folder}/{k}.png")
+        ...     load("train", folder, size=8).images.shape
+        torch.Size([9, 3, 8, 8])
+    """
+    if size < 1:
+        raise ValueError(f"folder: expected a size of at least 1; got {size}")
+    home = existing("folder", folder)
+    paths = pictures(home)
+    if len(paths) < EVERY:
+        raise DataError(
+            f"folder: expected at least {EVERY} pictures, of which every {EVERY}th is for "
+            f"testing; {home} has {len(paths)}"
+        )
+    for path in paths:
+        _check(path, size)
+    test = paths[EVERY - 1 :: EVERY]
+    chosen = test if split == "test" else [p for k, p in enumerate(paths, 1) if k % EVERY]
+    images = np.empty((len(chosen), 1 if grey else 3, size, size), np.uint8)
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        for k, image in enumerate(pool.map(partial(read_picture, size=size, grey=grey), chosen)):
+            images[k] = image
+    return ImageData("folder", torch.from_numpy(images))
+
+
+def pictures(folder: Path) -> list[Path]:
+    """The files below ``folder`` that are not hidden, sorted by their paths.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("b.png", "a.png", ".DS_Store"):
+        ...         Path(folder, name).touch()
+        ...     [path.name for path in pictures(Path(folder))]
+        ['a.png', 'b.png']
+    """
+    found = []
+    for parent, below, names in os.walk(folder):
+        below[:] = [name for name in below if _wanted(name)]
+        found += [Path(parent, name) for name in names if _wanted(name)]
+    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def read_picture(path: Path, size: int, grey: bool) -> NDArray[np.uint8]:
+    """One picture as an array, cropped and resized.
+
+    Shapes: (3, size, size), or (1, size, size) if ``grey``.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Image.new("L", (9, 7), 200).save(path := Path(folder, "grey.png"))
+        ...     read_picture(path, 2, grey=True).tolist()
+        [[[200, 200], [200, 200]]]
+    """
+    try:
+        with Image.open(path, formats=_formats()) as opened:
+            image = _eight_bits(ImageOps.exif_transpose(opened), path)
+    except DataError:
+        raise
+    except Exception as error:  # decoders of damaged pictures raise nearly anything
+        raise DataError(
+            f"{path}: expected a picture; it is truncated or damaged ({reason(error)}); "
+            f"take it out of the folder"
+        ) from error
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    side, (width, height) = min(image.size), image.size
+    left, top = (width - side) // 2, (height - side) // 2
+    image = image.crop((left, top, left + side, top + side)).convert("L" if grey else "RGB")
+    image = image.resize((size, size), Image.Resampling.LANCZOS)
+    return np.asarray(image).reshape(size, size, -1).transpose(2, 0, 1)
+
+
+def _wanted(name: str) -> bool:
+    return not name.startswith(".") and name.lower() not in LITTER
+
+
+def _formats() -> tuple[str, ...]:
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
+
+
+def _check(path: Path, size: int) -> None:
+    """Read no more than the header of a picture, and raise if it is none or too small."""
+    try:
+        with Image.open(path, formats=_formats()) as image:
+            width, height = image.size
+    except Exception as error:
+        raise DataError(
+            f"{path}: expected a picture; it is none that can be read "
+            f"({type(error).__name__}); take it out of the folder"
+        ) from error
+    if min(width, height) < size:
+        raise DataError(
+            f"{path}: expected at least {size}x{size} pixels; got {width}x{height}; take it out "
+            f"of the folder or ask for a size of {min(width, height)} or less"
+        )
+
+
+def _eight_bits(image: Image.Image, path: Path) -> Image.Image:
+    """The picture with its pixels loaded, and 16-bit grey brought down to 8 bits."""
+    image.load()
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise DataError(
+            f"{path}: expected 8 or 16 bits a channel; got 32; convert it to one of them"
+        )
+    return image

@@ -1,0 +1,103 @@
+"""MNIST: the idx format, plain or packed with gzip.
+
+An idx file of bytes starts with two zero bytes, the type (8: unsigned byte), the number of
+dimensions, and each dimension as a big-endian 32-bit integer; the entries follow.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mintnet.data.dataset import DataError, ImageData
+from mintnet.data.paths import content, existing, find, places
+from mintnet.data.published import MNIST, refuse_renamed
+
+SUBFOLDERS = ("MNIST/raw", "raw")
+_PARTS = {"train": "train", "test": "t10k"}
+_KINDS = {2051: "images", 2049: "labels"}
+
+
+def spellings(name: str) -> tuple[str, ...]:
+    """The names under which a published idx file is met.
+
+    Examples:
+        >>> spellings("t10k-labels-idx1-ubyte")[2:]
+        ('t10k-labels.idx1-ubyte', 't10k-labels.idx1-ubyte.gz')
+    """
+    dotted = name.replace("-idx", ".idx")
+    return name, f"{name}.gz", dotted, f"{dotted}.gz"
+
+
+def parse_idx(data: bytes | bytearray, kind: str, source: str | Path = "idx") -> NDArray[np.uint8]:
+    """The array in an idx file of ``kind`` images or labels, sharing the memory of ``data``.
+
+    Shapes: images (N, H, W), labels (N,).
+
+    Examples:
+        >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]), "labels").tolist()
+        [7, 8, 9]
+    """
+    expected = {kind: magic for magic, kind in _KINDS.items()}[kind]
+    magic = int.from_bytes(data[:4], "big")
+    if len(data) < 4 or magic != expected:
+        came = (
+            f"{_KINDS[magic]} (magic {magic}); are two files swapped?"
+            if magic in _KINDS
+            else f"a file that starts with {bytes(data[:8])!r}; get it again"
+        )
+        raise DataError(f"{source}: expected idx {kind} (magic {expected}); got {came}")
+    start = 4 + 4 * (magic & 0xFF)
+    shape = tuple(int.from_bytes(data[i : i + 4], "big") for i in range(4, start, 4))
+    size = start + math.prod(shape)
+    if len(data) != size or len(data) < start:
+        raise DataError(
+            f"{source}: expected {max(size, start)} bytes for {kind} of shape {shape}; "
+            f"got {len(data)}; get the file again"
+        )
+    return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
+
+
+def load(split: str, folder: str | Path | None) -> ImageData:
+    """MNIST, or another set published in the same files and shapes.
+
+    Shapes: images (N, 1, 28, 28), with labels 0 … 9.
+
+    Examples:
+        >>> load("train", "/nowhere")
+        Traceback (most recent call last):
+        mintnet.data.dataset.DataError: mnist: expected a folder with its files; ... does not exist
+    """
+    home = existing("mnist", folder)
+    arrays = {}
+    for kind, name in {"images": "images-idx3-ubyte", "labels": "labels-idx1-ubyte"}.items():
+        name = f"{_PARTS[split]}-{name}"
+        path = find(places("mnist", home, *SUBFOLDERS), spellings(name))
+        if path is None:
+            raise DataError(
+                f"mnist: expected {name}[.gz] in {home} or {home / 'mnist'}; it is not there; "
+                f"`mintnet data get mnist {home}` downloads it"
+            )
+        data = content(path)
+        arrays[kind] = parse_idx(data, kind, path)
+        refuse_renamed(path, name, data, MNIST)
+        if kind == "images" and arrays[kind].shape[1:] != (28, 28):
+            h, w = arrays[kind].shape[1:]
+            raise DataError(f"{path}: expected images of 28x28 pixels; got {h}x{w}")
+        if kind == "labels" and arrays[kind].max(initial=0) > 9:
+            raise DataError(f"{path}: expected labels 0 to 9; got {arrays[kind].max()}")
+    images, labels = arrays["images"], arrays["labels"]
+    if len(images) != len(labels) or len(images) == 0:
+        raise DataError(
+            f"mnist: expected as many labels as images, and at least one; the {_PARTS[split]} "
+            f"files in {home} hold {len(images)} images and {len(labels)} labels"
+        )
+    return ImageData(
+        name="mnist",
+        images=torch.from_numpy(images[:, None]),
+        labels=torch.from_numpy(labels.astype(np.int64)),
+    )

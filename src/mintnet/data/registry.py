@@ -1,0 +1,60 @@
+"""One entry to every data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mintnet.data import cifar10, digits, idx, imagenet32
+from mintnet.data.dataset import ImageData
+
+NAMES = ("digits", "mnist", "cifar10", "imagenet32", "folder")
+SPLITS = ("train", "test")
+
+
+def load(
+    name: str,
+    split: str,
+    folder: str | Path | None = None,
+    *,
+    size: int | None = None,
+    grey: bool = False,
+) -> ImageData:
+    """The images of one split of a data set.
+
+    Args:
+        name: ``digits``, ``mnist``, ``cifar10``, ``imagenet32``, or ``folder`` for the user's own.
+        split: ``train`` or ``test``.
+        folder: holds the files under their published names, directly or in a subfolder called
+            ``name``; with ``name="folder"`` it holds the pictures themselves. Digits need none.
+        size: height and width of the images of a ``folder`` (32 if not given); the other sets
+            come in one size.
+        grey: one channel instead of three, for a ``folder``.
+
+    Shapes: images (N, C, H, W) uint8, labels (N,) int64 or None.
+
+    Raises:
+        ValueError: an argument that makes no sense.
+        DataError: files that are missing, damaged or not what their names say.
+
+    Examples:
+        >>> data = load("digits", "train")
+        >>> len(data), data.shape, data.levels
+        (1437, (1, 8, 8), 17)
+        >>> load("digits", "validation")
+        Traceback (most recent call last):
+        ValueError: unknown split 'validation'; expected one of train, test
+    """
+    if name not in NAMES:
+        raise ValueError(f"unknown data set {name!r}; expected one of {', '.join(NAMES)}")
+    if split not in SPLITS:
+        raise ValueError(f"unknown split {split!r}; expected one of {', '.join(SPLITS)}")
+    if name == "folder":
+        from mintnet.data import folder as pictures  # Pillow is loaded only where it is needed
+
+        return pictures.load(split, folder, pictures.SIZE if size is None else size, grey)
+    if size is not None or grey:
+        raise ValueError(f"size and grey are for the data set 'folder'; {name} comes as it is")
+    if name == "digits":
+        return digits.load(split)
+    reader = {"mnist": idx.load, "cifar10": cifar10.load, "imagenet32": imagenet32.load}[name]
+    return reader(split, folder)

@@ -1,0 +1,113 @@
+"""Writers of small files in the published formats."""
+
+import gzip
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mintnet.data import DataError
+
+Refused = Callable[..., AbstractContextManager[None]]
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Refused:
+    """A context that expects a DataError: one line, with all the given words in it.
+
+    Pytest names ``tmp_path`` after the test, so words are not looked for in it.
+    """
+
+    @contextmanager
+    def check(*words: object) -> Iterator[None]:
+        with pytest.raises(DataError) as info:
+            yield
+        message = str(info.value)
+        assert "\n" not in message
+        for word in words:
+            shortened = str(word).replace(str(tmp_path), "TMP")
+            assert shortened in message.replace(str(tmp_path), "TMP")
+
+    return check
+
+
+def idx_bytes(array: np.ndarray) -> bytes:
+    header = bytes([0, 0, 8, array.ndim]) + b"".join(n.to_bytes(4, "big") for n in array.shape)
+    return header + array.tobytes()
+
+
+@pytest.fixture
+def write_mnist(rng):
+    """Write the four files; return their arrays by split."""
+
+    def write(folder: Path, *, packed=True, dotted=False, counts=(7, 4), labels=None):
+        folder.mkdir(parents=True, exist_ok=True)
+        arrays = {}
+        for split, part, n in zip(("train", "test"), ("train", "t10k"), counts, strict=True):
+            images = rng.integers(0, 256, (n, 28, 28), np.uint8)
+            classes = rng.integers(0, 10, n, np.uint8) if labels is None else labels[split]
+            for kind, array in (("images-idx3", images), ("labels-idx1", classes)):
+                name = f"{part}-{kind}-ubyte"
+                name = name.replace("-idx", ".idx") if dotted else name
+                data = idx_bytes(array)
+                name, data = (f"{name}.gz", gzip.compress(data)) if packed else (name, data)
+                (folder / name).write_bytes(data)
+            arrays[split] = images, classes
+        return arrays
+
+    return write
+
+
+CIFAR10 = [*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]
+
+
+@pytest.fixture
+def write_cifar10(rng):
+    """Write the six batches, binary or pickled as Python 2 did; return (images, labels) by name."""
+
+    def write(folder: Path, *, binary: bool, count=3, protocol=2):
+        folder.mkdir(parents=True, exist_ok=True)
+        batches = {}
+        for name in CIFAR10:
+            images = rng.integers(0, 256, (count, 3072), np.uint8)
+            labels = rng.integers(0, 10, count, np.uint8)
+            if binary:
+                records = np.concatenate([labels[:, None], images], axis=1)
+                (folder / f"{name}.bin").write_bytes(records.tobytes())
+            else:
+                batch = {b"data": images, b"labels": labels.tolist(), b"batch_label": b"one of 6"}
+                (folder / name).write_bytes(pickle.dumps(batch, protocol))
+            batches[name] = images.reshape(-1, 3, 32, 32), labels
+        return batches
+
+    return write
+
+
+@pytest.fixture
+def write_box(rng):
+    """Write the anti-aliased ImageNet 32x32; return (images, labels) by name."""
+
+    def write(folder: Path, *, npz: bool, count=2):
+        folder.mkdir(parents=True, exist_ok=True)
+        batches = {}
+        for name in [*(f"train_data_batch_{k}" for k in range(1, 11)), "val_data"]:
+            images = rng.integers(0, 256, (count, 3072), np.uint8)
+            labels = rng.integers(1, 1001, count)
+            batch = {"data": images, "labels": labels, "mean": images.mean(0)}
+            if npz:
+                np.savez(folder / f"{name}.npz", **batch)
+            else:
+                batch["labels"] = labels.tolist()
+                (folder / name).write_bytes(pickle.dumps(batch, 2))
+            batches[name] = images.reshape(-1, 3, 32, 32), labels
+        return batches
+
+    return write

@@ -1,0 +1,106 @@
+import subprocess
+import sys
+from importlib.resources import files
+
+import numpy as np
+import pytest
+import torch
+
+from mintnet.data import NAMES, DataError, ImageData, load
+
+BYTES = torch.zeros(2, 3, 4, 5, dtype=torch.uint8)
+
+
+def test_shape_and_length():
+    data = ImageData("some", BYTES, torch.tensor([1, 2]))
+    assert (data.shape, len(data), data.levels) == ((3, 4, 5), 2, 256)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((BYTES.float(),), "got torch.float32"),
+        ((BYTES[0],), "(N, C, H, W); got torch.uint8 of shape (3, 4, 5)"),
+        ((BYTES[:0],), "at least one image"),
+        ((BYTES, torch.tensor([1])), "labels of shape (2,)"),
+        ((BYTES, torch.tensor([1.0, 2.0])), "int64 labels"),
+        ((BYTES, None, 1), "2 to 256 levels; got 1"),
+        ((BYTES, None, 257), "2 to 256 levels; got 257"),
+        ((BYTES + 17, None, 17), "pixels below 17 (levels); got 17"),
+    ],
+)
+def test_what_is_refused(arguments, words):
+    with pytest.raises(ValueError) as info:
+        ImageData("some", *arguments)
+    assert words in str(info.value)
+
+
+def test_it_is_frozen():
+    with pytest.raises(AttributeError):
+        ImageData("some", BYTES).levels = 2  # type: ignore[misc]
+
+
+def test_unknown_names_list_the_valid_ones():
+    with pytest.raises(ValueError, match="'mnits'; expected one of digits, mnist, cifar10"):
+        load("mnits", "train")
+    with pytest.raises(ValueError, match="'valid'; expected one of train, test"):
+        load("mnist", "valid")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "digits"])
+def test_a_folder_is_needed(name, tmp_path, refused):
+    with refused(name, "got none"):
+        load(name, "train")
+    with refused(name, "does not exist"):
+        load(name, "train", tmp_path / "absent")
+    (tmp_path / "file").touch()
+    with refused(name, "is a file"):
+        load(name, "train", tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10", "imagenet32"])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_an_empty_folder_is_told_what_to_do(name, split, tmp_path, refused):
+    with refused(name, tmp_path, f"`mintnet data get {name}"):
+        load(name, split, tmp_path)
+
+
+@pytest.mark.parametrize("options", [{"size": 8}, {"grey": True}])
+def test_size_and_grey_are_for_folders(options):
+    with pytest.raises(ValueError, match="for the data set 'folder'; digits"):
+        load("digits", "train", **options)
+
+
+def test_errors_of_data_are_value_errors():
+    assert issubclass(DataError, ValueError)
+
+
+def test_digits_are_those_of_the_table():
+    train, test = load("digits", "train"), load("digits", "test")
+    assert (len(train), len(test)) == (1437, 360)
+    images = torch.cat([train.images, test.images])
+    labels = torch.cat([train.labels, test.labels])
+    assert images.shape == (1797, 1, 8, 8)
+    assert (int(images.min()), int(images.max())) == (0, 16)
+    assert train.levels == test.levels == 17
+    assert labels.bincount().tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert images[0, 0, :2].tolist() == [[0, 0, 5, 13, 9, 1, 0, 0], [0, 0, 13, 15, 10, 15, 5, 0]]
+    assert images.sum() == 561718
+    assert labels[:12].tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
+
+
+def test_the_digits_file_is_small_credited_and_holds_no_pickle():
+    folder = files("mintnet.data").joinpath("files")
+    with folder.joinpath("digits.npz").open("rb") as file:
+        assert len(file.read()) < 60_000
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as table:
+            assert {k: table[k].dtype for k in table} == {"images": np.uint8, "labels": np.uint8}
+    credit = folder.joinpath("digits-credit.txt").read_text()
+    assert "CC BY 4.0" in credit and "Alpaydin" in credit
+
+
+def test_the_import_is_light():
+    code = "import sys, mintnet.data; print({'PIL', 'pooch', 'requests'} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "set()"

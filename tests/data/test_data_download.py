@@ -1,0 +1,282 @@
+import gzip
+import http.server
+import io
+import os
+import tarfile
+import threading
+
+import pytest
+
+from mintnet.data import download, fetch, get, load, published, verify
+from mintnet.data.published import ARCHIVES, CIFAR10_BINARY, CIFAR10_PYTHON, MNIST, md5
+
+
+class Server:
+    """A mirror on this machine: the files it has and the names it was asked for."""
+
+    def __init__(self):
+        self.files: dict[str, bytes] = {}
+        self.asked: list[str] = []
+        server = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                name = self.path.lstrip("/")
+                server.asked.append(name)
+                data = server.files.get(name)
+                self.send_response(404 if data is None else 200)
+                self.send_header("Content-Length", str(len(data or b"")))
+                self.end_headers()
+                self.wfile.write(data or b"")
+
+            def log_message(self, *_):
+                pass
+
+        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        self.thread = threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True)
+        self.thread.start()
+
+    def stop(self):
+        self.http.shutdown()
+        self.http.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def server(monkeypatch):
+    server = Server()
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(download, "MNIST_MIRRORS", (server.url,))
+    monkeypatch.setattr(download, "CIFAR10_MIRRORS", (server.url,))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def mnist(tmp_path, write_mnist, monkeypatch):
+    """Small files, published in the place of MNIST's: packed content by name."""
+    write_mnist(tmp_path / "original")
+    files = {p.name: p.read_bytes() for p in (tmp_path / "original").iterdir()}
+    for name in MNIST:
+        monkeypatch.setitem(MNIST, name, md5(gzip.decompress(files[f"{name}.gz"])))
+    return files
+
+
+def archive(files):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, data in {**files, "readme.html": b"read me"}.items():
+            member = tarfile.TarInfo(f"cifar-10-batches/{name}")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def cifar10(tmp_path, write_cifar10, monkeypatch):
+    """Small archives, published in the place of CIFAR-10's."""
+    made = {}
+    for name, known in (
+        ("cifar-10-binary.tar.gz", CIFAR10_BINARY),
+        ("cifar-10-python.tar.gz", CIFAR10_PYTHON),
+    ):
+        folder = tmp_path / "originals" / name
+        write_cifar10(folder, binary=known is CIFAR10_BINARY)
+        files = {p.name: p.read_bytes() for p in folder.iterdir()}
+        for file in known:
+            monkeypatch.setitem(known, file, md5(files[file]))
+        made[name] = archive(files)
+        monkeypatch.setitem(ARCHIVES, name, md5(made[name]))
+    return made
+
+
+def statuses(name, folder):
+    return [status for _, status in verify(name, folder)]
+
+
+def test_mnist_is_downloaded_once(tmp_path, server, mnist):
+    server.files = mnist
+    assert statuses("mnist", tmp_path) == ["missing"] * 4
+    files = get("mnist", tmp_path)
+    assert [f.relative_to(tmp_path).as_posix() for f in files] == [f"mnist/{n}.gz" for n in MNIST]
+    assert statuses("mnist", tmp_path) == ["verified"] * 4
+    assert sorted(os.listdir(tmp_path / "mnist")) == sorted(mnist)
+    assert len(load("mnist", "train", tmp_path)) == 7
+    assert get("mnist", tmp_path) == files
+    assert len(server.asked) == 4
+
+
+def test_only_what_is_missing_is_downloaded(tmp_path, server, mnist):
+    server.files = mnist
+    (name, data), *rest = mnist.items()
+    plain = tmp_path / "mine" / name.removesuffix(".gz")
+    plain.parent.mkdir()
+    plain.write_bytes(gzip.decompress(data))
+    files = get("mnist", tmp_path / "mine")
+    assert plain in files
+    assert {f.parent for f in files} == {plain.parent}
+    assert sorted(server.asked) == sorted(other for other, _ in rest)
+
+
+def test_a_folder_called_as_the_set_takes_the_files_itself(tmp_path, server, mnist):
+    server.files = mnist
+    files = get("mnist", tmp_path / "mnist")
+    assert {f.parent for f in files} == {tmp_path / "mnist"}
+
+
+def test_content_counts_not_how_it_is_packed(tmp_path, server, mnist):
+    server.files = {n: gzip.compress(gzip.decompress(d), 1, mtime=9) for n, d in mnist.items()}
+    assert server.files != mnist
+    get("mnist", tmp_path)
+    assert statuses("mnist", tmp_path) == ["verified"] * 4
+
+
+def test_a_second_mirror_steps_in(tmp_path, server, mnist, monkeypatch):
+    server.files = mnist
+    monkeypatch.setattr(download, "MNIST_MIRRORS", (f"{server.url}/gone", server.url))
+    get("mnist", tmp_path)
+    assert statuses("mnist", tmp_path) == ["verified"] * 4
+
+
+@pytest.mark.parametrize("fault", [b"other", "cut", None])
+def test_wrong_downloads_leave_nothing_behind(tmp_path, server, mnist, refused, fault):
+    name = "t10k-images-idx3-ubyte.gz"
+    server.files = dict(mnist)
+    if fault is None:
+        del server.files[name]
+    else:
+        server.files[name] = mnist[name][:-9] if fault == "cut" else fault
+    why = "HTTP 404" if fault is None else "not the published content"
+    with refused(name, f"{server.url}/{name} ({why})", f"put it at {tmp_path / 'mnist' / name}"):
+        get("mnist", tmp_path)
+    assert not list((tmp_path / "mnist").glob("*t10k-images*"))
+    assert not list((tmp_path / "mnist").glob(".part*"))
+
+
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_no_network(tmp_path, server, refused, name):
+    server.stop()
+    first = {"mnist": "train-images-idx3-ubyte.gz", "cifar10": "cifar-10-binary.tar.gz"}[name]
+    with refused(f"{server.url}/{first} (ConnectionError)", f"put it at {tmp_path / name / first}"):
+        get(name, tmp_path)
+    server.http.socket.close()
+
+
+@pytest.mark.parametrize("damage", ["cut", "other", "empty"])
+def test_damaged_files_are_named_and_kept(tmp_path, server, mnist, refused, damage):
+    server.files = mnist
+    files = get("mnist", tmp_path)
+    whole = files[2].read_bytes()
+    data = {"cut": whole[:-9], "other": gzip.compress(b"other"), "empty": b""}[damage]
+    files[2].write_bytes(data)
+    server.asked.clear()
+    assert statuses("mnist", tmp_path) == ["verified", "verified", "damaged", "verified"]
+    with refused(files[2], "damaged", "move it away"):
+        get("mnist", tmp_path)
+    assert files[2].read_bytes() == data
+    assert server.asked == []
+
+
+def test_cifar10_is_downloaded_and_unpacked(tmp_path, server, cifar10):
+    server.files = cifar10
+    files = get("cifar10", tmp_path)
+    assert [f.name for f in files] == list(CIFAR10_BINARY)
+    assert statuses("cifar10", tmp_path) == ["verified"] * 6
+    assert sorted(os.listdir(tmp_path / "cifar10")) == sorted(CIFAR10_BINARY)
+    assert len(load("cifar10", "train", tmp_path)) == 15
+    assert get("cifar10", tmp_path) == files
+    assert server.asked == ["cifar-10-binary.tar.gz"]
+
+
+@pytest.mark.parametrize("name", ["cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"])
+@pytest.mark.parametrize("below", ["", "cifar10"])
+def test_an_archive_put_there_by_hand_is_unpacked(tmp_path, server, cifar10, name, below):
+    folder = tmp_path / "mine"
+    (folder / below).mkdir(parents=True)
+    (folder / below / name).write_bytes(cifar10[name])
+    assert len(get("cifar10", folder)) == 6
+    assert statuses("cifar10", folder) == ["verified"] * 6
+    assert len(load("cifar10", "test", folder)) == 3
+    assert (folder / below / name).exists()
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("version", [CIFAR10_BINARY, CIFAR10_PYTHON])
+def test_a_missing_batch_comes_from_the_archive_of_its_version(tmp_path, server, cifar10, version):
+    name = f"cifar-10-{'binary' if version is CIFAR10_BINARY else 'python'}.tar.gz"
+    (tmp_path / name).write_bytes(cifar10[name])
+    files = get("cifar10", tmp_path)
+    (tmp_path / name).unlink()
+    files[3].unlink()
+    kept = files[0].stat().st_mtime_ns
+    server.files = cifar10
+    assert get("cifar10", tmp_path) == files
+    assert server.asked == [name]
+    assert statuses("cifar10", tmp_path) == ["verified"] * 6
+    assert files[0].stat().st_mtime_ns == kept
+
+
+def test_damaged_archives(tmp_path, server, cifar10, refused, monkeypatch):
+    name = "cifar-10-binary.tar.gz"
+    path = tmp_path / name
+    path.write_bytes(cifar10[name][:-100])
+    with refused(path, "md5 differs"):
+        get("cifar10", tmp_path)
+    monkeypatch.setitem(ARCHIVES, name, md5(path.read_bytes()))
+    with refused(path, "cannot be unpacked"):
+        get("cifar10", tmp_path)
+    path.write_bytes(archive({file: b"other" for file in CIFAR10_BINARY}))
+    monkeypatch.setitem(ARCHIVES, name, md5(path.read_bytes()))
+    with refused(path, "data_batch_1.bin in it is not the published one"):
+        get("cifar10", tmp_path)
+    assert statuses("cifar10", tmp_path) == ["missing"] * 6
+
+
+def test_what_cannot_be_written(tmp_path, server, mnist, refused):
+    server.files = mnist
+    (tmp_path / "mnist").write_text("a file where the folder should be")
+    with refused("cannot be written", tmp_path / "mnist"):
+        get("mnist", tmp_path)
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path, refused):
+    def full(path):
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    with refused(tmp_path / "file", "No space left on device"):
+        fetch.write(tmp_path / "file", full)
+    assert os.listdir(tmp_path) == []
+
+
+def test_imagenet32_is_explained(tmp_path, server, write_box, refused):
+    with refused("registration", "image-net.org", tmp_path / "imagenet32", "valid_32x32.npy"):
+        get("imagenet32", tmp_path)
+    write_box(tmp_path / "imagenet32", npz=True)
+    assert statuses("imagenet32", tmp_path) == ["present"] * 11
+    assert len(get("imagenet32", tmp_path)) == 11
+    (tmp_path / "imagenet32" / "val_data.npz").unlink()
+    with refused("registration", "val_data;"):
+        get("imagenet32", tmp_path)
+    assert server.asked == []
+
+
+def test_digits_need_nothing(tmp_path, server):
+    assert get("digits", tmp_path) == verify("digits", tmp_path) == []
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("name", ["folder", "mnits"])
+def test_other_names(tmp_path, name):
+    with pytest.raises(ValueError, match=f"'{name}'.*digits, mnist, cifar10, imagenet32"):
+        get(name, tmp_path)
+
+
+def test_the_published_sums_are_sums_and_differ():
+    tables = (MNIST, CIFAR10_BINARY, CIFAR10_PYTHON, ARCHIVES)
+    sums = [digest for table in tables for digest in table.values()]
+    assert len(set(sums)) == len(sums) == 18
+    assert all(len(bytes.fromhex(digest)) == 16 for digest in sums)
+    assert published.md5(b"") == "d41d8cd98f00b204e9800998ecf8427e"

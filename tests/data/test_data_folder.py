@@ -1,0 +1,175 @@
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mintnet.data import load
+from mintnet.data.folder import read_picture
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def fill(folder, count=10, size=(40, 40)):
+    folder.mkdir(parents=True, exist_ok=True)
+    for k in range(count):
+        Image.new("RGB", size, (k, 2 * k, 100)).save(folder / f"{k:03}.png")
+
+
+def test_every_tenth_is_a_test_image(tmp_path):
+    fill(tmp_path, 25)
+    train, test = (load("folder", split, tmp_path) for split in ("train", "test"))
+    assert (train.name, train.shape, train.levels) == ("folder", (3, 32, 32), 256)
+    assert train.labels is None and test.labels is None
+    assert test.images[:, 0, 0, 0].tolist() == [9, 19]
+    assert train.images[:, 0, 0, 0].tolist() == [k for k in range(25) if k not in (9, 19)]
+    assert train.images[3, :, 5, 7].tolist() == [3, 6, 100]
+
+
+def test_pictures_lie_in_subfolders_in_the_order_of_their_paths(tmp_path):
+    fill(tmp_path / "b", 9)
+    Image.new("RGB", (40, 40), (200, 0, 0)).save(tmp_path / "a.png")
+    assert load("folder", "test", tmp_path).images[:, 0, 0, 0].tolist() == [8]
+    assert load("folder", "train", tmp_path).images[:2, 0, 0, 0].tolist() == [200, 0]
+
+
+def test_hidden_files_and_litter_are_passed_over(tmp_path):
+    fill(tmp_path)
+    for name in (".DS_Store", "Thumbs.db", "desktop.ini", ".git/config", "__MACOSX/._a.png"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("no picture")
+    assert len(load("folder", "train", tmp_path)) == 9
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "notes.png", "below/notes"])
+@pytest.mark.parametrize("text", ["These are my pictures.\n", "P3 is what I call them", ""])
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_text_file_is_named(tmp_path, refused, name, text, split):
+    fill(tmp_path)
+    (tmp_path / "below").mkdir()
+    (tmp_path / name).write_text(text)
+    with refused(tmp_path / name, "expected a picture", "take it out of the folder"):
+        load("folder", split, tmp_path)
+
+
+def test_small_pictures_are_named(tmp_path, refused):
+    fill(tmp_path)
+    Image.new("RGB", (31, 50)).save(tmp_path / "small.png")
+    for split in ("train", "test"):
+        with refused(tmp_path / "small.png", "32x32 pixels; got 31x50", "31 or less"):
+            load("folder", split, tmp_path)
+    assert load("folder", "train", tmp_path, size=31).shape == (3, 31, 31)
+
+
+@pytest.mark.parametrize("count", [0, 9])
+def test_too_few(tmp_path, refused, count):
+    fill(tmp_path, count)
+    with refused("at least 10 pictures", f"has {count}"):
+        load("folder", "train", tmp_path)
+
+
+@pytest.mark.parametrize("format", ["png", "jpeg", "gif"])
+def test_truncated_pictures_are_named(tmp_path, rng, refused, format):
+    fill(tmp_path)
+    path = tmp_path / f"000.{format}"
+    (tmp_path / "000.png").unlink()
+    buffer = io.BytesIO()
+    Image.fromarray(rng.integers(0, 256, (40, 40, 3), np.uint8)).save(buffer, format)
+    path.write_bytes(buffer.getvalue()[: len(buffer.getvalue()) // 2])
+    with refused(path, "truncated or damaged"):
+        load("folder", "train", tmp_path)
+    assert len(load("folder", "test", tmp_path)) == 1
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_impossible_sizes(tmp_path, size):
+    with pytest.raises(ValueError, match=f"at least 1; got {size}"):
+        load("folder", "train", tmp_path, size=size)
+
+
+@pytest.mark.parametrize("end", ["png", "jpg", "bmp", "gif", "webp", "tiff", "ppm"])
+@pytest.mark.parametrize("grey", [False, True])
+def test_formats(tmp_path, end, grey):
+    path = tmp_path / f"a.{end}"
+    Image.new("RGB", (20, 24), (200, 100, 50)).save(path)
+    image = read_picture(path, 8, grey)
+    expected = [0.299 * 200 + 0.587 * 100 + 0.114 * 50] if grey else [200, 100, 50]
+    assert image.shape == (len(expected), 8, 8)
+    assert np.abs(image.reshape(len(expected), -1).T.astype(float) - expected).max() < 5
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "CMYK", "YCbCr", "I;16"])
+def test_modes(tmp_path, mode):
+    path = tmp_path / "a.tiff"
+    if mode == "I;16":
+        image = Image.fromarray(np.full((9, 9), 255 * 256 + 3, np.uint16))
+    else:
+        image = Image.new("RGB", (9, 9), "white").convert(mode)
+    image.save(path)
+    assert read_picture(path, 4, grey=False).min() >= 254
+    assert read_picture(path, 4, grey=True).min() >= 254
+
+
+def test_sixteen_bits_lose_the_lower_eight(tmp_path):
+    Image.fromarray(np.full((9, 9), 77 * 256 + 200, np.uint16)).save(tmp_path / "a.png")
+    assert (read_picture(tmp_path / "a.png", 4, grey=True) == 77).all()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_thirty_two_bits_are_refused(tmp_path, refused, dtype):
+    Image.fromarray(np.full((9, 9), 7, dtype)).save(tmp_path / "a.tiff")
+    with refused("a.tiff", "8 or 16 bits"):
+        read_picture(tmp_path / "a.tiff", 4, grey=True)
+
+
+def test_transparent_is_white(tmp_path):
+    Image.new("RGBA", (9, 9), (255, 0, 0, 0)).save(tmp_path / "a.png")
+    assert (read_picture(tmp_path / "a.png", 4, grey=False) == 255).all()
+    image = Image.new("P", (9, 9), 0)
+    image.putpalette([10, 20, 30] * 256)
+    image.save(tmp_path / "b.png", transparency=bytes(256))
+    assert (read_picture(tmp_path / "b.png", 4, grey=False) == 255).all()
+    image.save(tmp_path / "c.png")
+    assert read_picture(tmp_path / "c.png", 4, grey=False)[:, 0, 0].tolist() == [10, 20, 30]
+
+
+def test_the_first_frame_is_taken(tmp_path):
+    frames = [Image.new("L", (9, 9), level) for level in (30, 90)]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    assert (read_picture(tmp_path / "a.gif", 4, grey=True) == 30).all()
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_the_centre_is_cropped(tmp_path, wide):
+    image = np.full((20, 60), 10, np.uint8)
+    image[:, 20:40] = 200
+    Image.fromarray(image if wide else image.T.copy()).save(tmp_path / "a.png")
+    assert (read_picture(tmp_path / "a.png", 10, grey=True) == 200).all()
+
+
+def test_a_picture_of_the_right_size_is_left_alone(tmp_path, rng):
+    image = rng.integers(0, 256, (12, 12, 3), np.uint8)
+    Image.fromarray(image).save(tmp_path / "a.png")
+    assert np.array_equal(
+        read_picture(tmp_path / "a.png", 12, grey=False).transpose(1, 2, 0), image
+    )
+
+
+def test_shrinking_averages(tmp_path):
+    board = (np.indices((64, 64)).sum(0) % 2 * 255).astype(np.uint8)
+    Image.fromarray(board).save(tmp_path / "a.png")
+    inner = read_picture(tmp_path / "a.png", 8, grey=True)[:, 1:-1, 1:-1]
+    assert np.abs(inner.astype(int) - 127).max() <= 3
+
+
+@pytest.mark.parametrize("end", ["jpg", "png"])
+def test_exif_orientation_is_honoured(tmp_path, end):
+    image = np.zeros((32, 32), np.uint8)
+    image[:, :16] = 255  # the left half is bright
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise: the left becomes the top
+    Image.fromarray(image).save(tmp_path / f"a.{end}", exif=exif)
+    read = read_picture(tmp_path / f"a.{end}", 32, grey=True)[0]
+    assert read[:12].min() > 240
+    assert read[20:].max() < 15

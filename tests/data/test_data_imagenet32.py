@@ -1,0 +1,177 @@
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+
+from mintnet.data import imagenet32, load
+from mintnet.data.batches import join
+from mintnet.data.imagenet32 import map_npy
+
+pytestmark = pytest.mark.filterwarnings("error")
+TRAIN = [f"train_data_batch_{k}" for k in range(1, 11)]
+
+
+@pytest.mark.parametrize("below", ["", "imagenet32"])
+@pytest.mark.parametrize("layout", ["channels last", "channels first", "flat", "fortran"])
+def test_reads_the_older_version(tmp_path, rng, below, layout):
+    (tmp_path / below).mkdir(exist_ok=True)
+    for split, name, n in (("train", "train_32x32", 5), ("test", "valid_32x32", 3)):
+        images = rng.integers(0, 256, (n, 3, 32, 32), np.uint8)
+        stored = {
+            "channels last": images.transpose(0, 2, 3, 1).copy(),
+            "channels first": images,
+            "flat": images.reshape(n, 3072),
+            "fortran": np.asfortranarray(images),
+        }[layout]
+        path = tmp_path / below / f"{name}.npy"
+        np.save(path, stored)
+        before = path.read_bytes()
+        data = load("imagenet32", split, tmp_path)
+        assert (data.name, data.levels, data.shape) == ("imagenet32-old", 256, (3, 32, 32))
+        assert data.labels is None
+        assert np.array_equal(data.images, images)
+        data.images[0] = 0
+        assert path.read_bytes() == before
+
+
+def test_the_older_version_is_mapped_not_read(tmp_path):
+    n = 100_000
+    path = tmp_path / "train_32x32.npy"
+    header = np.lib.format.header_data_from_array_1_0(np.empty((0, 32, 32, 3), np.uint8))
+    header["shape"] = (n, 32, 32, 3)
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + n * 3072)  # sparse: no space on the disk
+    tracemalloc.start()
+    try:
+        data = load("imagenet32", "train", tmp_path)
+        assert data.images[torch.tensor([0, n - 1])].sum() == 0
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+    assert len(data) == n
+    assert isinstance(map_npy(path), np.memmap)
+
+
+@pytest.mark.parametrize("npz", [True, False])
+@pytest.mark.parametrize("below", ["", "imagenet32"])
+def test_reads_the_anti_aliased_version(tmp_path, write_box, npz, below):
+    written = write_box(tmp_path / below, npz=npz)
+    for split, names in {"train": TRAIN, "test": ["val_data"]}.items():
+        data = load("imagenet32", split, tmp_path)
+        assert (data.name, data.levels, data.shape) == ("imagenet32-box", 256, (3, 32, 32))
+        assert np.array_equal(data.images, np.concatenate([written[n][0] for n in names]))
+        assert np.array_equal(data.labels + 1, np.concatenate([written[n][1] for n in names]))
+        data.images[0] = 0
+
+
+def test_the_versions_are_never_mixed(tmp_path, write_box, refused):
+    write_box(tmp_path / "imagenet32", npz=True)
+    np.save(tmp_path / "valid_32x32.npy", np.zeros((2, 32, 32, 3), np.uint8))
+    for split in ("train", "test"):
+        with refused("both", "valid_32x32.npy", "train_data_batch_1.npz", "folder of its own"):
+            load("imagenet32", split, tmp_path)
+    assert load("imagenet32", "test", tmp_path / "imagenet32").name == "imagenet32-box"
+
+
+def test_a_missing_batch_is_named(tmp_path, write_box, refused):
+    write_box(tmp_path, npz=True)
+    (tmp_path / "train_data_batch_7.npz").rename(tmp_path / "batch_7.npz")
+    with refused("train_data_batch_7 not there"):
+        load("imagenet32", "train", tmp_path)
+    assert len(load("imagenet32", "test", tmp_path)) == 2
+
+
+def test_a_missing_half_of_the_older_version(tmp_path, refused):
+    np.save(tmp_path / "train_32x32.npy", np.zeros((2, 32, 32, 3), np.uint8))
+    with refused("valid_32x32.npy not there"):
+        load("imagenet32", "test", tmp_path)
+
+
+def test_swapped_halves_of_the_older_version(tmp_path, refused, monkeypatch):
+    monkeypatch.setattr(imagenet32, "COUNTS", {"train": 5, "test": 3})
+    np.save(tmp_path / "train_32x32.npy", np.zeros((3, 32, 32, 3), np.uint8))
+    np.save(tmp_path / "valid_32x32.npy", np.zeros((5, 32, 32, 3), np.uint8))
+    for split in ("train", "test"):
+        with refused(f"expected the {split} images", "swapped"):
+            load("imagenet32", split, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.zeros((2, 32, 32, 3), np.float32), "got float32 of shape (2, 32, 32, 3)"),
+        (np.zeros((2, 64, 64, 3), np.uint8), "got uint8 of shape (2, 64, 64, 3)"),
+        (np.zeros((2, 32, 3, 32), np.uint8), "got uint8 of shape (2, 32, 3, 32)"),
+        (np.zeros((0, 32, 32, 3), np.uint8), "shape (0, 32, 32, 3)"),
+        (np.zeros((), np.uint8), "got uint8 of shape ()"),
+        (np.array([{}]), "truncated, damaged or something else"),
+    ],
+)
+def test_npy_with_wrong_content(tmp_path, refused, array, words):
+    np.save(tmp_path / "valid_32x32.npy", array, allow_pickle=True)
+    with refused(tmp_path / "valid_32x32.npy", words):
+        load("imagenet32", "test", tmp_path)
+
+
+@pytest.mark.parametrize("length", [0, 5, 60, 128, 5000])
+def test_npy_truncated(tmp_path, refused, length):
+    path = tmp_path / "valid_32x32.npy"
+    np.save(path, np.zeros((2, 32, 32, 3), np.uint8))
+    path.write_bytes(path.read_bytes()[:length])
+    with refused(path, "get it again"):
+        load("imagenet32", "test", tmp_path)
+
+
+@pytest.mark.parametrize("npz", [True, False])
+def test_batches_truncated_or_foreign(tmp_path, write_box, refused, npz):
+    write_box(tmp_path, npz=npz)
+    path = tmp_path / ("val_data.npz" if npz else "val_data")
+    whole = path.read_bytes()
+    damaged = [whole[:n] for n in (0, 1, 100, len(whole) // 2, len(whole) - 1)]
+    for data in [*damaged, b"<!DOCTYPE html>"]:
+        path.write_bytes(data)
+        with refused(path, "truncated, damaged or something else"):
+            load("imagenet32", "test", tmp_path)
+
+
+def test_npz_damaged_inside(tmp_path, write_box, refused):
+    write_box(tmp_path, npz=True)
+    path = tmp_path / "val_data.npz"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:3000] + bytes(100) + whole[3100:])
+    with refused(path, "CRC"):
+        load("imagenet32", "test", tmp_path)
+
+
+def test_npz_with_wrong_content(tmp_path, refused):
+    path, images = tmp_path / "val_data.npz", np.zeros((2, 3072), np.uint8)
+    for table, words in (
+        ({"data": images}, "no labels"),
+        ({"data": images, "labels": [0, 1]}, "labels 1 to 1000; got 0 to 1"),
+        ({"data": images, "labels": [1, 1001]}, "labels 1 to 1000; got 1 to 1001"),
+        ({"data": images, "labels": np.array([{}, {}])}, "truncated, damaged or something else"),
+        ({"data": images[:, :12], "labels": [1, 2]}, "shape (2, 12)"),
+    ):
+        np.savez(path, **table)
+        with refused(path, words):
+            load("imagenet32", "test", tmp_path)
+    with path.open("wb") as file:
+        np.save(file, images)
+    with refused(path, "expected an .npz file"):
+        load("imagenet32", "test", tmp_path)
+
+
+def test_join_frees_its_parts(rng):
+    parts = [rng.integers(0, 256, (n, 4), np.uint8) for n in (2, 5, 1)]
+    whole = np.concatenate(parts)
+    assert np.array_equal(join(parts), whole)
+    assert parts == []
+
+
+def test_join_takes_over_a_single_part():
+    part = np.zeros((2, 4), np.uint8)
+    assert join([part]) is part
+    part.flags.writeable = False
+    assert join([part]).flags.writeable
