@@ -1,0 +1,25 @@
+"""Bijections: maps with exact log-determinants and certified inverses."""
+
+from mintnet.bijections.base import AnalyticBijection, Bijection
+from mintnet.bijections.chain import Chain
+from mintnet.bijections.flip import Flip
+from mintnet.bijections.logit import Logit
+from mintnet.bijections.mint import MintLayer, paired_mint
+from mintnet.bijections.norm import ActNorm, BatchNorm
+from mintnet.bijections.squeeze import Squeeze
+from mintnet.bijections.triangular import Composed, TriangularBijection
+
+__all__ = [
+    "ActNorm",
+    "AnalyticBijection",
+    "BatchNorm",
+    "Bijection",
+    "Chain",
+    "Composed",
+    "Flip",
+    "Logit",
+    "MintLayer",
+    "Squeeze",
+    "TriangularBijection",
+    "paired_mint",
+]

@@ -1,0 +1,138 @@
+"""What every bijection is: a map with its log-determinant, and a certified way back."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from mintnet.solvers import (
+    REMEDY,
+    TOLERANCES,
+    Solution,
+    Solver,
+    Status,
+    relative_residual,
+)
+from mintnet.solvers.base import fill_failures
+
+
+class Bijection(nn.Module, ABC):
+    """An invertible map of samples of one shape.
+
+    Calling it gives ``(y, log_det)`` with log_det = log |det J(x)| of shape (batch,).
+    `inverse` gives x back or raises; `solve` gives a `Solution` and lets the caller decide.
+
+    A subclass says how to `transform`, how to `solve` and how to `differentiable_inverse`;
+    checks of what users pass in happen once, here.
+    """
+
+    event_shape: tuple[int, ...] | None = None
+    """The shape of one input sample, or None where any shape will do."""
+
+    domain: tuple[float, float] = (-float("inf"), float("inf"))
+    """The interval that input entries must lie in."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """y and log |det J(x)|. Shapes: (batch, ...), (batch,)."""
+        check_input(x, self.event_shape, type(self).__name__, self.domain)
+        return self.transform(x)
+
+    def inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
+        """x with f(x) = z, certified; raises `InversionError` otherwise. Differentiable."""
+        check_input(z, self.output_shape, f"the inverse of {type(self).__name__}")
+        if torch.is_grad_enabled() and (z.requires_grad or _trains(self)):
+            return self.differentiable_inverse(z, solver)
+        return self.solve(z, solver).require(REMEDY)
+
+    @property
+    def output_shape(self) -> tuple[int, ...] | None:
+        """The shape of one output sample."""
+        return self.event_shape
+
+    @abstractmethod
+    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What `forward` computes, without checks of the input."""
+
+    @abstractmethod
+    def solve(self, z: Tensor, solver: Solver | None = None) -> Solution:
+        """x with f(x) = z as a `Solution`, which says for each sample whether it is certified."""
+
+    @abstractmethod
+    def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
+        """What `inverse` computes when gradients are wanted."""
+
+
+class AnalyticBijection(Bijection):
+    """A bijection whose inverse is a formula. It is checked all the same."""
+
+    @abstractmethod
+    def invert(self, z: Tensor) -> Tensor:
+        """x with f(x) = z, by formula."""
+
+    def rounding(self, x: Tensor) -> Tensor | float:
+        """How far f(x) may move when x is rounded, where that is more than rounding of f(x)."""
+        return 0.0
+
+    @torch.no_grad()
+    def solve(self, z: Tensor, solver: Solver | None = None) -> Solution:
+        value = self.invert(z)
+        tiny = torch.finfo(z.dtype).tiny
+        scale = z.abs().flatten(1).amax(1).clamp(min=tiny)
+        image = self.transform(value)[0]
+        slack = self.rounding(value)
+        residual = relative_residual(image, z.clamp(image - slack, image + slack), scale)
+        status = torch.where(
+            residual <= TOLERANCES.get(z.dtype, 1e-2),
+            int(Status.CONVERGED),
+            int(Status.DIVERGED),
+        )
+        status = torch.where(z.flatten(1).isfinite().all(1), status, int(Status.NOT_FINITE))
+        none = torch.zeros_like(status)
+        value = fill_failures(value, status)
+        return Solution(type(self).__name__, value, status, residual, none, none + 1)
+
+    def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
+        self.solve(z, solver).require(REMEDY)
+        return self.invert(z)
+
+
+def check_input(
+    x: Tensor,
+    event_shape: tuple[int, ...] | None,
+    name: str,
+    domain: tuple[float, float] = Bijection.domain,
+) -> None:
+    """Raise ValueError unless x is a finite batch of floating-point samples of that shape."""
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        kind = f"a tensor of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(f"{name} expects a floating-point tensor; got {kind}")
+    if event_shape is not None and tuple(x.shape[1:]) != event_shape:
+        raise ValueError(
+            f"{name} expects input of shape (batch, {', '.join(map(str, event_shape))}); "
+            f"got {tuple(x.shape)}"
+        )
+    if event_shape is None and x.dim() < 2:
+        raise ValueError(f"{name} expects a batch of samples; got shape {tuple(x.shape)}")
+    if torch.compiler.is_compiling() or _capturing(x):
+        return  # reading a value back is not possible here; it was checked before
+    if not bool(x.isfinite().all()):
+        bad = (~x.flatten(1).isfinite().all(1)).nonzero().flatten().tolist()
+        raise ValueError(
+            f"{name} expects finite numbers; {len(bad)} of {len(x)} samples hold NaN or infinite "
+            f"entries (the first: sample {bad[0]})"
+        )
+    if domain != Bijection.domain and bool(((x < domain[0]) | (x > domain[1])).any()):
+        raise ValueError(
+            f"{name} expects entries in [{domain[0]:g}, {domain[1]:g}]; got values from "
+            f"{float(x.min()):.4g} to {float(x.max()):.4g}"
+        )
+
+
+def _capturing(x: Tensor) -> bool:
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def _trains(module: nn.Module) -> bool:
+    return any(p.requires_grad for p in module.parameters())

@@ -1,0 +1,135 @@
+"""Normalization layers that are invertible: batch normalization and act norm."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from mintnet.bijections.base import AnalyticBijection
+from mintnet.calculus.masks import check_positive
+
+
+class BatchNorm(AnalyticBijection):
+    r"""Batch normalization: y = γ (x − μ) / √(σ² + ε) + β for each channel.
+
+    In evaluation mode μ and σ² are the running statistics, and the map is affine and invertible.
+    In training mode they come from the batch, each output depends on every sample, and there is
+    nothing to invert: `inverse` and `solve` raise.
+
+    Shapes: (batch, C, H, W).
+
+    Examples:
+        >>> norm = BatchNorm(2).eval()
+        >>> x = torch.randn(3, 2, 4, 4)
+        >>> bool(torch.allclose(norm.inverse(norm(x)[0]), x, atol=1e-6))
+        True
+    """
+
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, channels: int, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        check_positive(channels=channels)
+        self.channels, self.eps, self.momentum = channels, eps, momentum
+        self.scale = nn.Parameter(torch.ones(channels))
+        self.shift = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("variance", torch.ones(channels))
+
+    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        _check_channels(x, self.channels, "BatchNorm")
+        mean, variance = self._batch_statistics(x) if self.training else (self.mean, self.variance)
+        slope = self.scale / (variance + self.eps).sqrt()
+        y = (x - _per_channel(mean)) * _per_channel(slope) + _per_channel(self.shift)
+        pixels = x[0, 0].numel()
+        return y, (pixels * slope.abs().log().sum()).expand(len(x))
+
+    def invert(self, z: Tensor) -> Tensor:
+        if self.training:
+            raise RuntimeError(
+                "BatchNorm has no inverse in training mode: its statistics come from the batch, so "
+                "each output depends on every sample. Call .eval() first."
+            )
+        slope = self.scale / (self.variance + self.eps).sqrt()
+        return (z - _per_channel(self.shift)) / _per_channel(slope) + _per_channel(self.mean)
+
+    def _batch_statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        axes = (0, 2, 3)
+        count = x.numel() // self.channels
+        if count < 2:
+            raise ValueError(
+                "BatchNorm in training mode needs more than one value for each channel; "
+                f"got a batch of shape {tuple(x.shape)}. Use a larger batch, or .eval()."
+            )
+        mean, variance = x.mean(axes), x.var(axes, unbiased=False)
+        with torch.no_grad():
+            self.mean.lerp_(mean.to(self.mean.dtype), self.momentum)
+            unbiased = variance.to(self.variance.dtype) * count / (count - 1)
+            self.variance.lerp_(unbiased, self.momentum)
+        return mean, variance
+
+    def extra_repr(self) -> str:
+        return f"{self.channels}"
+
+
+class ActNorm(AnalyticBijection):
+    r"""y = exp(s) ⊙ (x + b) for each channel, with s and b set by the first training batch.
+
+    That batch comes out with mean 0 and variance 1 in every channel; afterwards s and b are
+    ordinary weights. Log-determinant: H · W · Σ s.
+
+    Shapes: (batch, C, H, W).
+
+    Examples:
+        >>> norm = ActNorm(2)
+        >>> y, _ = norm(5 + 3 * torch.randn(64, 2, 8, 8))
+        >>> bool(y.mean().abs() < 1e-4), norm.is_set.item()
+        (True, True)
+    """
+
+    is_set: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        check_positive(channels=channels)
+        self.channels = channels
+        self.log_scale = nn.Parameter(torch.zeros(channels))
+        self.shift = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("is_set", torch.tensor(False))
+
+    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        _check_channels(x, self.channels, "ActNorm")
+        if self.training and not bool(self.is_set):
+            self._set_from(x)
+        y = (x + _per_channel(self.shift)) * _per_channel(self.log_scale.exp())
+        return y, (x[0, 0].numel() * self.log_scale.sum()).expand(len(x))
+
+    def invert(self, z: Tensor) -> Tensor:
+        return z * _per_channel((-self.log_scale).exp()) - _per_channel(self.shift)
+
+    @torch.no_grad()
+    def _set_from(self, x: Tensor) -> None:
+        deviation = x.std((0, 2, 3), unbiased=False)
+        if not bool((deviation > 0).all()):
+            raise ValueError(
+                "ActNorm cannot start from this batch: at least one channel is constant in it. "
+                "Start from a batch of different samples."
+            )
+        self.shift.copy_(-x.mean((0, 2, 3)))
+        self.log_scale.copy_(-deviation.log())
+        self.is_set.fill_(True)
+
+    def extra_repr(self) -> str:
+        return f"{self.channels}"
+
+
+def _per_channel(values: Tensor) -> Tensor:
+    return values[:, None, None]
+
+
+def _check_channels(x: Tensor, channels: int, name: str) -> None:
+    if x.dim() != 4 or x.shape[1] != channels:
+        raise ValueError(
+            f"{name} expects input of shape (batch, {channels}, H, W); got {tuple(x.shape)}"
+        )

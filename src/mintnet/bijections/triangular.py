@@ -1,0 +1,153 @@
+"""Bijections with a triangular Jacobian, from anything written with the calculus."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from mintnet.bijections.base import Bijection
+from mintnet.calculus import LOWER, Certificate, Function, Ordering, Quantity, certify, variable
+from mintnet.calculus.expression import record
+from mintnet.solvers import REMEDY, FixedPoint, Solution, Solver, System, attach_gradient
+
+Q = TypeVar("Q", bound=Quantity)
+
+
+class TriangularBijection(Bijection):
+    """A bijection whose Jacobian is triangular in one ordering.
+
+    A subclass writes the map once with the calculus (`function`), from which the proof of
+    invertibility comes, and says how its value and slope are computed (`evaluate`).
+    """
+
+    event_shape: tuple[int, ...]
+    ordering: Ordering
+
+    @abstractmethod
+    def function(self, x: Q) -> Q:
+        """The map, written with the calculus."""
+
+    @abstractmethod
+    def evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """f(x) and diag J(x), both of the shape of x."""
+
+    @abstractmethod
+    def start(self, z: Tensor) -> Tensor:
+        """Where solvers begin."""
+
+    @abstractmethod
+    def slope_facts(self) -> tuple[Tensor, Tensor]:
+        """A lower bound of |diag J| and the sign of diag J, for solvers."""
+
+    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y, slope = self.evaluate(x)
+        return y, slope.abs().log().flatten(1).sum(1)
+
+    def certify(self) -> Certificate:
+        """What is proved of this map with its present weights, coordinate by coordinate."""
+        return certify(self.function, self.event_shape)
+
+    def slope_bounds(self) -> tuple[Tensor, Tensor]:
+        """Bounds of diag J that hold for every input, each of the shape of one sample."""
+        certificate = self.certify()
+        return certificate.low, certificate.high
+
+    def system(self) -> System:
+        """The equation f(x) = z as solvers see it."""
+        return System(
+            name=str(self.name),
+            evaluate=self.evaluate,
+            start=self.start,
+            ordering=self.ordering,
+            expression=lambda: record(self.function),
+            slope_facts=self.slope_facts,
+            memory=self._memory(),
+        )
+
+    @property
+    def name(self) -> str:
+        """How messages call this layer."""
+        return type(self).__name__
+
+    @torch.no_grad()
+    def solve(self, z: Tensor, solver: Solver | None = None) -> Solution:
+        return (solver or FixedPoint()).solve(self.system(), z)
+
+    def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
+        x = self.solve(z.detach(), solver).require(REMEDY)
+        return attach_gradient(x, z, self.evaluate, self.name)
+
+    def _memory(self) -> dict[Any, Any]:
+        memory: dict[Any, Any] = self.__dict__.setdefault("_solver_memory", {})
+        return memory
+
+
+class Composed(TriangularBijection):
+    r"""A function of the calculus as a bijection, if it can be proved to be one.
+
+    The proof is made from the weights as they are, when the bijection is built and again
+    whenever they have changed and it is used in evaluation mode.
+
+    Args:
+        function: a `Function`, or any callable written with the calculus.
+        shape: the shape of one sample, (C, H, W) or (D,).
+        insist: use it even if nothing is proved.
+
+    Examples:
+        >>> from mintnet.calculus import ELU, Identity, MaskedConv2d
+        >>> inner = ELU() @ MaskedConv2d(1)
+        >>> Composed(inner * inner, (1, 4, 4))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        mintnet.calculus.certificate.NotProvedError: Composed is not proved to be invertible (...
+        >>> from mintnet.calculus import Tanh
+        >>> Composed(3.0 * Identity() + Tanh(), (2,)).slope_bounds()[0]
+        tensor([3., 3.], dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        function: Function | Callable[[Any], Any],
+        shape: tuple[int, ...],
+        insist: bool = False,
+    ) -> None:
+        super().__init__()
+        self.event_shape = tuple(shape)
+        self.inner = function
+        self.insist = insist
+        probe = self.function(variable(self._reference().new_zeros(1, *shape)))
+        self.ordering = probe.ordering or LOWER
+        self._proved_for: tuple[int, ...] | None = None
+        self._require_proof()
+
+    def function(self, x: Q) -> Q:
+        return self.inner(x)  # type: ignore[no-any-return]
+
+    def evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.training:
+            self._require_proof()
+        y = self.function(variable(x))
+        return y.data, y.slope
+
+    def start(self, z: Tensor) -> Tensor:
+        """One Newton step from 0, coordinate by coordinate."""
+        y, slope = self.evaluate(torch.zeros_like(z))
+        return (z - y) / slope
+
+    def slope_facts(self) -> tuple[Tensor, Tensor]:
+        low, high = self.slope_bounds()
+        sign = torch.where(high < 0, -1.0, 1.0)
+        return torch.maximum(low, -high).clamp(min=0), sign
+
+    def _require_proof(self) -> None:
+        versions = tuple(p._version for p in (*self.parameters(), *self.buffers()))
+        if self.insist or versions == self._proved_for:
+            return
+        self.certify().require_injective(type(self).__name__)
+        self._proved_for = versions
+
+    def _reference(self) -> Tensor:
+        return next(self.parameters(), next(self.buffers(), torch.zeros(())))

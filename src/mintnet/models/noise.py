@@ -1,0 +1,41 @@
+"""Uniform noise as a pure function of seed, draw and image: the same on every machine."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def uniform_noise(
+    seed: int, draw: int, index: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Uniform noise in (0, 1) for the images with these indices.
+
+    A counter-based generator (the finalizer of SplitMix64) is applied to (seed, draw, image,
+    pixel), so that noise does not depend on batch size, order, device or number of processes.
+    It has 23 random bits, which float32 holds exactly.
+
+    Shapes: index (batch,) → (batch, *shape).
+
+    Examples:
+        >>> once = uniform_noise(0, 0, torch.tensor([3, 8]), (2, 2))
+        >>> again = uniform_noise(0, 0, torch.tensor([8]), (2, 2))
+        >>> bool((once[1] == again[0]).all())
+        True
+    """
+    pixel = torch.arange(torch.Size(shape).numel(), device=index.device)
+    key = _scramble(torch.tensor([seed, draw], dtype=torch.int64, device=index.device))
+    stream = _scramble(_scramble(index.to(torch.int64) + key[0]) + key[1])
+    bits = _scramble(stream[:, None] + pixel * _GOLDEN) >> 41 & 0x7FFFFF
+    return ((bits.to(dtype) + 0.5) * 2.0**-23).reshape(-1, *shape)
+
+
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+
+
+def _scramble(x: Tensor) -> Tensor:
+    """The finalizer of SplitMix64, on signed integers that wrap around."""
+    x = x + _GOLDEN
+    x = (x ^ (x >> 30 & (1 << 34) - 1)) * (0xBF58476D1CE4E5B9 - 2**64)
+    x = (x ^ (x >> 27 & (1 << 37) - 1)) * (0x94D049BB133111EB - 2**64)
+    return x ^ (x >> 31 & (1 << 33) - 1)

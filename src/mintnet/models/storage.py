@@ -1,0 +1,107 @@
+"""Models on disk: weights as safetensors, everything else as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from mintnet.bijections import MintLayer
+
+FORMAT = 1
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+class ModelFileError(ValueError):
+    """A model folder that cannot be read."""
+
+
+def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> None:
+    """Write weights and configuration into a folder, each file whole or not at all."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        weights = Path(scratch) / WEIGHTS
+        save_file(packed_state(model), weights)
+        text = Path(scratch) / CONFIG
+        text.write_text(json.dumps({"format": FORMAT, **config}, indent=1) + "\n")
+        os.replace(weights, folder / WEIGHTS)
+        os.replace(text, folder / CONFIG)
+
+
+def read_config(folder: str | Path, kind: str) -> dict[str, Any]:
+    """The configuration of a saved model of that kind."""
+    path = Path(folder) / CONFIG
+    if not path.is_file():
+        raise ModelFileError(f"{folder} holds no model: there is no {CONFIG} in it")
+    try:
+        config = json.loads(path.read_text())
+    except (ValueError, UnicodeDecodeError) as error:
+        raise ModelFileError(f"{path} is damaged: {error}") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise ModelFileError(f"{path} is not a configuration of format {FORMAT}")
+    if config.get("kind") != kind:
+        raise ModelFileError(f"{folder} holds a {config.get('kind')}, where a {kind} is expected")
+    return config
+
+
+def load_weights(folder: str | Path, model: nn.Module) -> None:
+    """Read the weights of a saved model into one of the same configuration."""
+    path = Path(folder) / WEIGHTS
+    if not path.is_file():
+        raise ModelFileError(f"{folder} holds no weights: there is no {WEIGHTS} in it")
+    try:
+        state = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ModelFileError(f"{path} is damaged: {error}") from error
+    load_packed_state(model, state, str(path))
+
+
+def packed_state(model: nn.Module) -> dict[str, Tensor]:
+    """The state of a model with the masked entries of its Mint layers left out."""
+    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    for name, mask in _masks(model).items():
+        state[name] = state[name][mask]
+    return {name: tensor.contiguous() for name, tensor in state.items()}
+
+
+def load_packed_state(model: nn.Module, state: dict[str, Tensor], source: str) -> None:
+    """The reverse of `packed_state`; raises if names or sizes differ."""
+    own, masks = model.state_dict(), _masks(model)
+    if missing := sorted(own.keys() ^ state.keys()):
+        raise ModelFileError(
+            f"{source} does not fit its configuration: {len(missing)} tensors differ in name, "
+            f"the first is {missing[0]}"
+        )
+    for name, tensor in own.items():
+        stored, mask = state[name], masks.get(name)
+        expected = (int(mask.sum()),) if mask is not None else tuple(tensor.shape)
+        if tuple(stored.shape) != expected:
+            raise ModelFileError(
+                f"{source} does not fit its configuration: {name} has shape "
+                f"{tuple(stored.shape)}, expected {expected}"
+            )
+        if stored.is_floating_point() and not bool(stored.isfinite().all()):
+            raise ModelFileError(f"{source}: {name} holds NaN or infinite weights")
+        stored = stored.to(tensor.device, tensor.dtype)
+        with torch.no_grad():
+            if mask is None:
+                tensor.copy_(stored)
+            else:
+                tensor.zero_()[mask.to(tensor.device)] = stored
+
+
+def _masks(model: nn.Module) -> dict[str, Tensor]:
+    return {
+        f"{name}.weight{i}" if name else f"weight{i}": getattr(module, f"mask{i}").cpu()
+        for name, module in model.named_modules()
+        if isinstance(module, MintLayer)
+        for i in (1, 2, 3)
+    }

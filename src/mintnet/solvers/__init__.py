@@ -1,0 +1,24 @@
+"""Solvers for triangular systems: each returns a `Solution` that says how good it is."""
+
+from mintnet.solvers.base import REMEDY, TOLERANCES, Solver, System
+from mintnet.solvers.bisection import Bisection
+from mintnet.solvers.fixed_point import FixedPoint
+from mintnet.solvers.gradient import attach_gradient
+from mintnet.solvers.wavefront import StructureError, Wavefront
+from mintnet.solvers.solution import InversionError, Solution, Status, relative_residual
+
+__all__ = [
+    "REMEDY",
+    "TOLERANCES",
+    "Bisection",
+    "FixedPoint",
+    "InversionError",
+    "Solution",
+    "Solver",
+    "Status",
+    "StructureError",
+    "System",
+    "Wavefront",
+    "attach_gradient",
+    "relative_residual",
+]

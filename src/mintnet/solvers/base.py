@@ -1,0 +1,105 @@
+"""What solvers see, and what they share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mintnet.calculus import Ordering
+from mintnet.solvers.solution import Solution, Status
+
+TOLERANCES = {torch.float32: 5e-6, torch.float64: 1e-12}
+"""A layer is certified when its residual is below this share of the largest |z|."""
+
+REMEDY = (
+    "Try the default solver mintnet.Auto(), float64 (layer.double()), or look at "
+    "layer.solve(z), which returns what was reached instead of raising."
+)
+
+
+def _nothing_known() -> tuple[Tensor, Tensor]:
+    return torch.zeros(()), torch.ones(())
+
+
+@dataclass(frozen=True)
+class System:
+    """The equation f(x) = z of a triangular f, as the solvers see it: no model, no weights.
+
+    Attributes:
+        name: for messages.
+        evaluate: x ↦ (f(x), diag J(x)), both of the shape of x.
+        start: z ↦ x₀.
+        ordering: the order in which the coordinates depend on one another.
+        expression: the recorded expression of f, for solvers that walk its structure.
+        slope_facts: a lower bound of |diag J| (0 if none is known) and its sign, of the shape of
+            one sample or of one number.
+        memory: what a solver wants to remember about this system between calls.
+    """
+
+    name: str
+    evaluate: Callable[[Tensor], tuple[Tensor, Tensor]]
+    start: Callable[[Tensor], Tensor]
+    ordering: Ordering
+    expression: Callable[[], Any] | None = None
+    slope_facts: Callable[[], tuple[Tensor, Tensor]] = _nothing_known
+    memory: dict[Any, Any] = field(default_factory=dict)
+
+
+class Solver(ABC):
+    """A way to solve f(x) = z: frozen configuration with one method."""
+
+    def solve(self, system: System, z: Tensor) -> Solution:
+        """Solve for each sample of z on its own; the result says which are certified."""
+        if z.dtype not in TOLERANCES:
+            raise ValueError(f"solvers run in float32 or float64; got {z.dtype}. Use z.float().")
+        finite = z.flatten(1).isfinite().all(1)
+        if bool(finite.all()):
+            return self._solve(system, z, reference_scale(system, z))
+        solution = self._solve(system, z[finite], reference_scale(system, z[finite]))
+        return _scatter(solution, finite, z)
+
+    @abstractmethod
+    def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
+        """Solve for finite z; residuals are measured in units of ``scale``, one a sample."""
+
+
+def reference_scale(system: System, z: Tensor) -> Tensor:
+    """What residuals are compared with: the largest |z| of each sample.
+
+    Where that is small, |f(0)| stands in if it is larger: z = 0 is a fair question to a layer
+    with biases, and its answer cannot be more accurate than the biases are. Shape: (batch,).
+    """
+    largest = z.abs().flatten(1).amax(1)
+    if bool((largest < 0.1).any()):
+        offset = system.evaluate(torch.zeros_like(z[:1]))[0].abs().max()
+        largest = torch.maximum(largest, offset)
+    return largest.clamp(min=torch.finfo(z.dtype).tiny)
+
+
+def fill_failures(value: Tensor, status: Tensor) -> Tensor:
+    """NaN where a sample diverged: such a value must not pass for an answer."""
+    lost = (status == Status.DIVERGED) | (status == Status.NOT_FINITE)
+    return value.masked_fill(lost.reshape(-1, *(1,) * (value.dim() - 1)), float("nan"))
+
+
+def _scatter(solution: Solution, finite: Tensor, z: Tensor) -> Solution:
+    """The solution of the finite samples, back among those that could not be tried."""
+
+    def spread(part: Tensor, fill: float) -> Tensor:
+        whole = torch.full((len(z), *part.shape[1:]), fill, dtype=part.dtype, device=part.device)
+        whole[finite] = part
+        return whole
+
+    return Solution(
+        name=solution.name,
+        value=spread(solution.value, float("nan")),
+        status=spread(solution.status, Status.NOT_FINITE),
+        residual=spread(solution.residual, float("inf")),
+        steps=spread(solution.steps, 0),
+        evaluations=spread(solution.evaluations, 0),
+    )

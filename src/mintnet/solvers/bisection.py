@@ -1,0 +1,95 @@
+"""One coordinate after another: slow, and right whenever the function is monotone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mintnet.solvers.base import TOLERANCES, Solver, System, fill_failures
+from mintnet.solvers.solution import Solution, Status, relative_residual
+
+
+@dataclass(frozen=True)
+class Bisection(Solver):
+    """Solve the coordinates in their order, each by bracketing and halving.
+
+    With the earlier coordinates solved, each is a monotone equation in one unknown. A bracket is
+    grown until it holds the root, then halved down to neighbouring floating-point numbers. It
+    converges from anywhere and needs nothing but monotony; the price is some sixty full
+    evaluations for each coordinate. Use it to check other solvers.
+
+    Args:
+        max_doublings: how often the bracket may double before the target counts as out of reach.
+        max_halvings: how often it may halve.
+    """
+
+    max_doublings: int = 200
+    max_halvings: int = 200
+
+    def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
+        shape, order = z.shape, system.ordering.rank(tuple(z.shape[1:])).flatten().argsort()
+        x, target = system.start(z).flatten(1), z.flatten(1)
+        steps = torch.zeros(len(z), dtype=torch.long, device=z.device)
+        out_of_reach = torch.zeros(len(z), dtype=torch.bool, device=z.device)
+        evaluations = 1
+        for i in order.tolist():
+            slope = system.evaluate(x.reshape(shape))[1].flatten(1)[:, i]
+            increasing = torch.where(slope < 0, -1, 1)
+
+            def excess(value: Tensor, i: int = i, sign: Tensor = increasing) -> Tensor:
+                """sign · (fᵢ − zᵢ) with xᵢ = value: increasing in value."""
+                x[:, i] = value
+                return sign * (system.evaluate(x.reshape(shape))[0].flatten(1)[:, i] - target[:, i])
+
+            low, high, doublings, bracketed = self._bracket(excess, x[:, i].clone(), slope)
+            out_of_reach |= ~bracketed
+            low, high, halvings = self._halve(excess, low, high)
+            nearer = excess(low).abs() <= excess(high).abs()
+            x[:, i] = torch.where(nearer, low, high)
+            steps += doublings + halvings
+            evaluations += doublings + halvings + 5
+        value = x.reshape(shape)
+        residual = relative_residual(system.evaluate(value)[0], z, scale)
+        within = residual <= TOLERANCES[z.dtype]
+        lost = out_of_reach | ~residual.isfinite()
+        status = torch.where(lost, int(Status.DIVERGED), int(Status.OUT_OF_STEPS))
+        status = torch.where(within, int(Status.CONVERGED), status)
+        return Solution(
+            name=system.name,
+            value=fill_failures(value, status),
+            status=status,
+            residual=residual,
+            steps=steps,
+            evaluations=torch.full_like(steps, evaluations),
+        )
+
+    def _bracket(self, excess, start, slope):  # type: ignore[no-untyped-def]
+        """Ends with excess(low) ≤ 0 ≤ excess(high), grown geometrically from the start."""
+        at_start = excess(start)
+        reach = (at_start / slope).abs().clamp(min=torch.finfo(start.dtype).eps)
+        reach = torch.where(reach.isfinite(), reach, torch.ones_like(reach))
+        near, far = start.clone(), start.clone()
+        beyond = at_start == 0
+        for doublings in range(self.max_doublings):
+            if bool(beyond.all()):
+                break
+            near = torch.where(beyond, near, far)
+            far = torch.where(beyond, far, far - at_start.sign() * reach)
+            beyond = beyond | (excess(far).sign() != at_start.sign())
+            reach = 2 * reach
+        low = torch.where(at_start > 0, far, near)
+        high = torch.where(at_start > 0, near, far)
+        return low, high, doublings, beyond
+
+    def _halve(self, excess, low, high):  # type: ignore[no-untyped-def]
+        for halvings in range(self.max_halvings):
+            middle = low + (high - low) / 2
+            open_ = (middle != low) & (middle != high)
+            if not bool(open_.any()):
+                break
+            above = excess(middle) > 0
+            low = torch.where(open_ & ~above, middle, low)
+            high = torch.where(open_ & above, middle, high)
+        return low, high, halvings

@@ -1,0 +1,94 @@
+"""What a solver returns: a value with its certificate, never a bare number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import torch
+from torch import Tensor
+
+
+class Status(IntEnum):
+    """How the solve of one sample ended."""
+
+    CONVERGED = 0
+    OUT_OF_STEPS = 1
+    DIVERGED = 2
+    NOT_FINITE = 3
+
+    @property
+    def words(self) -> str:
+        """The status for people."""
+        return {
+            Status.CONVERGED: "converged",
+            Status.OUT_OF_STEPS: "ran out of steps",
+            Status.DIVERGED: "diverged",
+            Status.NOT_FINITE: "had NaN or infinite targets",
+        }[self]
+
+
+class InversionError(ArithmeticError):
+    """An inverse could not be certified. ``solution`` says how far each sample got."""
+
+    def __init__(self, message: str, solution: Solution) -> None:
+        super().__init__(message)
+        self.solution = solution
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The answer to f(x) = z for a batch.
+
+    Attributes:
+        name: the layer that was inverted.
+        value: x, shape of z. Samples that diverged hold NaN, so that nobody takes them for an
+            answer; samples that ran out of steps hold the best point seen.
+        status: (batch,) a `Status` for each sample.
+        residual: (batch,) max |f(x) − z| / max |z| at the returned value.
+        steps: (batch,) iterations taken.
+        evaluations: (batch,) evaluations of f, those of the certificate included.
+        parts: the solutions of the layers of a chain, in the order in which they were inverted.
+        trace: (steps + 1, batch) the residual after each step, if it was asked for.
+    """
+
+    name: str
+    value: Tensor
+    status: Tensor
+    residual: Tensor
+    steps: Tensor
+    evaluations: Tensor
+    parts: tuple[Solution, ...] = ()
+    trace: Tensor | None = None
+
+    @property
+    def converged(self) -> Tensor:
+        """(batch,) which samples are certified."""
+        return self.status == Status.CONVERGED
+
+    @property
+    def message(self) -> str:
+        """One line: what was solved, how many samples failed, and how."""
+        failed = ~self.converged
+        count, total = int(failed.sum()), failed.numel()
+        if count == 0:
+            worst = float(self.residual.max()) if total else 0.0
+            return f"{self.name}: all {total} samples certified, worst residual {worst:.1e}"
+        ways = [s for s in Status if s != Status.CONVERGED and bool((self.status == s).any())]
+        how = ", ".join(f"{int((self.status == s).sum())} {s.words}" for s in ways)
+        worst = float(self.residual[failed].max())
+        return f"{self.name}: {count} of {total} samples not certified ({how}; worst residual {worst:.1e})"
+
+    def require(self, remedy: str) -> Tensor:
+        """The value, or an `InversionError` with the remedy if any sample is not certified."""
+        if bool(self.converged.all()):
+            return self.value
+        culprit = next((p for p in self.parts if not bool(p.converged.all())), None)
+        where = f"{culprit.message}, inside {self.message}" if culprit else self.message
+        raise InversionError(f"{where}. {remedy}", self)
+
+
+def relative_residual(y: Tensor, z: Tensor, scale: Tensor) -> Tensor:
+    """max |y − z| / scale for each sample; NaN counts as infinite. Shape: (batch,)."""
+    size = (y - z).abs().flatten(1).amax(1) / scale
+    return torch.where(size.isnan(), torch.full_like(size, float("inf")), size)
