@@ -13,13 +13,22 @@ from mintnet.bijections import (
     paired_mint,
 )
 from mintnet.calculus import Certificate, NotProvedError, OrderingError, certify, variable
-from mintnet.models import MintNet
-from mintnet.solvers import Bisection, FixedPoint, InversionError, Solution, Status
+from mintnet.models import Flow, MintNet, import_original
+from mintnet.solvers import (
+    Auto,
+    Bisection,
+    FixedPoint,
+    InversionError,
+    Solution,
+    Status,
+    Wavefront,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ActNorm",
+    "Auto",
     "BatchNorm",
     "Bijection",
     "Bisection",
@@ -28,6 +37,7 @@ __all__ = [
     "Composed",
     "FixedPoint",
     "Flip",
+    "Flow",
     "InversionError",
     "Logit",
     "MintLayer",
@@ -37,7 +47,9 @@ __all__ = [
     "Solution",
     "Squeeze",
     "Status",
+    "Wavefront",
     "certify",
+    "import_original",
     "paired_mint",
     "variable",
 ]

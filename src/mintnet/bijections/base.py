@@ -82,7 +82,7 @@ class AnalyticBijection(Bijection):
         scale = z.abs().flatten(1).amax(1).clamp(min=tiny)
         image = self.transform(value)[0]
         slack = self.rounding(value)
-        residual = relative_residual(image, z.clamp(image - slack, image + slack), scale)
+        residual = relative_residual(image - z.clamp(image - slack, image + slack), scale)
         status = torch.where(
             residual <= TOLERANCES.get(z.dtype, 1e-2),
             int(Status.CONVERGED),

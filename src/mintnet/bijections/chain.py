@@ -94,7 +94,7 @@ class Chain(Bijection):
     def _certificate(self, z: Tensor, x: Tensor, solutions: tuple[Solution, ...]) -> Solution:
         """The end-to-end residual, and for each sample the first thing that went wrong."""
         scale = z.abs().flatten(1).amax(1).clamp(min=torch.finfo(z.dtype).tiny)
-        residual = relative_residual(self.transform(x)[0], z, scale)
+        residual = relative_residual(self.transform(x)[0] - z, scale)
         status = torch.where(
             residual <= CHAIN_TOLERANCES.get(z.dtype, 0.0),
             int(Status.CONVERGED),

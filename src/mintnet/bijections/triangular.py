@@ -12,16 +12,17 @@ from torch import Tensor
 from mintnet.bijections.base import Bijection
 from mintnet.calculus import LOWER, Certificate, Function, Ordering, Quantity, certify, variable
 from mintnet.calculus.expression import record
-from mintnet.solvers import REMEDY, FixedPoint, Solution, Solver, System, attach_gradient
+from mintnet.solvers import REMEDY, Auto, Solution, Solver, System, attach_gradient
 
 Q = TypeVar("Q", bound=Quantity)
+Evaluator = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class TriangularBijection(Bijection):
     """A bijection whose Jacobian is triangular in one ordering.
 
     A subclass writes the map once with the calculus (`function`), from which the proof of
-    invertibility comes, and says how its value and slope are computed (`evaluate`).
+    invertibility comes, and says how its value and slope are computed (`evaluator`).
     """
 
     event_shape: tuple[int, ...]
@@ -32,8 +33,12 @@ class TriangularBijection(Bijection):
         """The map, written with the calculus."""
 
     @abstractmethod
+    def evaluator(self) -> Evaluator:
+        """x ↦ (f(x), diag J(x)) for the weights as they are; solvers call it many times."""
+
     def evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """f(x) and diag J(x), both of the shape of x."""
+        return self.evaluator()(x)
 
     @abstractmethod
     def start(self, z: Tensor) -> Tensor:
@@ -60,7 +65,7 @@ class TriangularBijection(Bijection):
         """The equation f(x) = z as solvers see it."""
         return System(
             name=str(self.name),
-            evaluate=self.evaluate,
+            evaluate=self.evaluator(),
             start=self.start,
             ordering=self.ordering,
             expression=lambda: record(self.function),
@@ -75,7 +80,7 @@ class TriangularBijection(Bijection):
 
     @torch.no_grad()
     def solve(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        return (solver or FixedPoint()).solve(self.system(), z)
+        return (solver or Auto()).solve(self.system(), z)
 
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         x = self.solve(z.detach(), solver).require(REMEDY)
@@ -126,11 +131,15 @@ class Composed(TriangularBijection):
     def function(self, x: Q) -> Q:
         return self.inner(x)  # type: ignore[no-any-return]
 
-    def evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluator(self) -> Evaluator:
         if not self.training:
             self._require_proof()
-        y = self.function(variable(x))
-        return y.data, y.slope
+
+        def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
+            y = self.function(variable(x))
+            return y.data, y.slope
+
+        return evaluate
 
     def start(self, z: Tensor) -> Tensor:
         """One Newton step from 0, coordinate by coordinate."""
@@ -138,9 +147,9 @@ class Composed(TriangularBijection):
         return (z - y) / slope
 
     def slope_facts(self) -> tuple[Tensor, Tensor]:
-        low, high = self.slope_bounds()
-        sign = torch.where(high < 0, -1.0, 1.0)
-        return torch.maximum(low, -high).clamp(min=0), sign
+        proof = self.certify()
+        sign = torch.where(proof.sign < 0, -1.0, 1.0)
+        return torch.maximum(proof.low, -proof.high).clamp(min=0), sign
 
     def _require_proof(self) -> None:
         versions = tuple(p._version for p in (*self.parameters(), *self.buffers()))

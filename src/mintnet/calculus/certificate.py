@@ -33,12 +33,14 @@ class Certificate:
     - *injective*: the slope has a strict sign; z has one preimage if it has any.
     - *not proved*: the slope may vanish or change its sign, as far as the ranges tell.
 
-    Shapes: ``verdict``, ``low`` and ``high`` are those of one sample.
+    ``low`` and ``high`` bound the slope; ``sign`` is its strict sign, 0 where it is not proved.
+    Shapes: all are those of one sample.
     """
 
     verdict: Tensor
     low: Tensor
     high: Tensor
+    sign: Tensor
     blame: str | None
 
     @property
@@ -103,4 +105,5 @@ def certify(function: Callable[[Range], Range], shape: tuple[int, ...]) -> Certi
     onto = bounded_away | (image.affine & signed)
     verdict = signed.to(torch.int8) + (onto & signed).to(torch.int8)
     low, high = slope.low[0], slope.high[0]
-    return Certificate(verdict[0], low, high, None if bool(signed.all()) else image.blame)
+    blame = None if bool(signed.all()) else image.blame
+    return Certificate(verdict[0], low, high, slope.sign[0], blame)

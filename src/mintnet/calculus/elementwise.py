@@ -126,7 +126,7 @@ class LeakyReLU(Elementwise):
     negative_slope = 0.01
 
     def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        slope = torch.where(v > 0, 1.0, self.negative_slope).to(v.dtype)
+        slope = torch.where(v > 0, torch.ones_like(v), self.negative_slope)
         return F.leaky_relu(v, self.negative_slope), slope
 
     def slope_peak(self) -> tuple[float, ...]:

@@ -52,7 +52,7 @@ class MintNetConfig:
 
 
 PRESETS: dict[str, MintNetConfig] = {
-    "digits": MintNetConfig((1, 8, 8), pairs=(3, 3), filters=(24, 6)),
+    "digits": MintNetConfig((1, 8, 8), pairs=(3, 3), filters=(16, 4)),
     "mnist": MintNetConfig((1, 28, 28), pairs=(6, 6, 8), filters=(45, 11, 2)),
     "cifar10": MintNetConfig((3, 32, 32), pairs=(7, 7, 7), filters=(85, 21, 5)),
     "imagenet32": MintNetConfig((3, 32, 32), pairs=(7, 7, 7), filters=(85, 21, 5)),

@@ -1,5 +1,6 @@
 """Solvers for triangular systems: each returns a `Solution` that says how good it is."""
 
+from mintnet.solvers.auto import Auto
 from mintnet.solvers.base import REMEDY, TOLERANCES, Solver, System
 from mintnet.solvers.bisection import Bisection
 from mintnet.solvers.fixed_point import FixedPoint
@@ -10,6 +11,7 @@ from mintnet.solvers.solution import InversionError, Solution, Status, relative_
 __all__ = [
     "REMEDY",
     "TOLERANCES",
+    "Auto",
     "Bisection",
     "FixedPoint",
     "InversionError",

@@ -57,11 +57,13 @@ class Solver(ABC):
         """Solve for each sample of z on its own; the result says which are certified."""
         if z.dtype not in TOLERANCES:
             raise ValueError(f"solvers run in float32 or float64; got {z.dtype}. Use z.float().")
-        finite = z.flatten(1).isfinite().all(1)
+        finite = z.reshape(len(z), -1).isfinite().all(1)
+        if not bool(finite.any()):
+            return _nothing_to_solve(system, z)
         if bool(finite.all()):
             return self._solve(system, z, reference_scale(system, z))
         solution = self._solve(system, z[finite], reference_scale(system, z[finite]))
-        return _scatter(solution, finite, z)
+        return _scatter(solution, finite)
 
     @abstractmethod
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
@@ -75,9 +77,10 @@ def reference_scale(system: System, z: Tensor) -> Tensor:
     with biases, and its answer cannot be more accurate than the biases are. Shape: (batch,).
     """
     largest = z.abs().flatten(1).amax(1)
-    if bool((largest < 0.1).any()):
+    small = largest < 0.1
+    if bool(small.any()):
         offset = system.evaluate(torch.zeros_like(z[:1]))[0].abs().max()
-        largest = torch.maximum(largest, offset)
+        largest = torch.where(small, torch.maximum(largest, offset), largest)
     return largest.clamp(min=torch.finfo(z.dtype).tiny)
 
 
@@ -87,14 +90,15 @@ def fill_failures(value: Tensor, status: Tensor) -> Tensor:
     return value.masked_fill(lost.reshape(-1, *(1,) * (value.dim() - 1)), float("nan"))
 
 
-def _scatter(solution: Solution, finite: Tensor, z: Tensor) -> Solution:
+def _scatter(solution: Solution, finite: Tensor) -> Solution:
     """The solution of the finite samples, back among those that could not be tried."""
 
     def spread(part: Tensor, fill: float) -> Tensor:
-        whole = torch.full((len(z), *part.shape[1:]), fill, dtype=part.dtype, device=part.device)
+        whole = part.new_full((len(finite), *part.shape[1:]), fill)
         whole[finite] = part
         return whole
 
+    trace = solution.trace
     return Solution(
         name=solution.name,
         value=spread(solution.value, float("nan")),
@@ -102,4 +106,18 @@ def _scatter(solution: Solution, finite: Tensor, z: Tensor) -> Solution:
         residual=spread(solution.residual, float("inf")),
         steps=spread(solution.steps, 0),
         evaluations=spread(solution.evaluations, 0),
+        trace=None if trace is None else spread(trace.T, float("inf")).T,
+    )
+
+
+def _nothing_to_solve(system: System, z: Tensor) -> Solution:
+    """The answer to an empty batch, or to one in which no sample is finite."""
+    none = torch.zeros(len(z), dtype=torch.long, device=z.device)
+    return Solution(
+        name=system.name,
+        value=torch.full_like(z, float("nan")),
+        status=none + Status.NOT_FINITE,
+        residual=torch.full_like(none, float("inf"), dtype=z.dtype),
+        steps=none,
+        evaluations=none,
     )

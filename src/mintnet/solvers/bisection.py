@@ -51,7 +51,7 @@ class Bisection(Solver):
             steps += doublings + halvings
             evaluations += doublings + halvings + 5
         value = x.reshape(shape)
-        residual = relative_residual(system.evaluate(value)[0], z, scale)
+        residual = relative_residual(system.evaluate(value)[0] - z, scale)
         within = residual <= TOLERANCES[z.dtype]
         lost = out_of_reach | ~residual.isfinite()
         status = torch.where(lost, int(Status.DIVERGED), int(Status.OUT_OF_STEPS))

@@ -53,43 +53,24 @@ class FixedPoint(Solver):
             raise ValueError(f"tolerance must be at least 0; got {self.tolerance}")
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
-        x = system.start(z)
-        best = x.clone()
-        residual = torch.full_like(scale, float("inf"))  # the lowest seen, at `best`
-        first, latest = residual.clone(), residual.clone()
-        steps = torch.zeros(len(z), dtype=torch.long, device=z.device)
-        trace: list[Tensor] = []
-        active = torch.arange(len(z), device=z.device)  # x holds these samples alone
+        run = _Run(z, scale, system.start(z))
+        trace = [torch.full_like(scale, float("inf"))]
         for step in range(self.max_steps + 1):
-            y, slope = system.evaluate(x)
-            now, previous = relative_residual(y, z[active], scale[active]), residual[active]
-            better = now < previous
-            residual[active] = torch.where(better, now, previous)
-            best[active] = torch.where(_like(better, x), x, best[active])
-            latest[active], steps[active] = now, step
-            if step == 0:
-                first[active] = now
+            y, slope = system.evaluate(run.x)
+            excess = y - run.z
+            now, previous = relative_residual(excess, run.scale), run.residual
+            done = ~now.isfinite() | self._settled(now, previous, z.dtype)
+            run.note(step, now)
             if self.keep_trace:
-                trace.append(latest.clone())
-            going = now.isfinite() & ~self._settled(now, previous, z.dtype)
-            if step == self.max_steps or not bool(going.any()):
+                trace.append(trace[-1].index_copy(0, run.active, now))
+            if step == self.max_steps or run.leave(done, certain=self.tolerance != 0):
                 break
-            x = x - self.step * (y - z[active]) / slope  # Algorithm 1, line 5
-            if not bool(going.all()):
-                active, x = active[going], x[going]
-        within = residual <= (self.tolerance or TOLERANCES[z.dtype])
-        # A sample that ends farther away than it began has not run out of steps: it left.
-        left = ~latest.isfinite() | (latest > first)
-        status = torch.where(left, int(Status.DIVERGED), int(Status.OUT_OF_STEPS))
-        status = torch.where(within, int(Status.CONVERGED), status)
-        return Solution(
-            name=system.name,
-            value=fill_failures(best, status),
-            status=status,
-            residual=torch.where(status == Status.DIVERGED, float("inf"), residual),
-            steps=steps,
-            evaluations=steps + 1,
-            trace=torch.stack(trace) if trace else None,
+            kept = slice(None) if run.kept is None else run.kept
+            run.x = run.x - self.step * excess[kept] / slope[kept]  # Algorithm 1, line 5
+        return run.solution(
+            system.name,
+            self.tolerance or TOLERANCES[z.dtype],
+            torch.stack(trace[1:]) if self.keep_trace else None,
         )
 
     def _settled(self, now: Tensor, previous: Tensor, dtype: torch.dtype) -> Tensor:
@@ -100,5 +81,76 @@ class FixedPoint(Solver):
         return (now <= floor) | ((now <= TOLERANCES[dtype]) & (now > previous / 2))
 
 
-def _like(flags: Tensor, x: Tensor) -> Tensor:
-    return flags.reshape(-1, *(1,) * (x.dim() - 1))
+
+class _Run:
+    """The samples that are still being solved, and what came of those that have left.
+
+    ``best`` is the point with the lowest residual of each sample, ``first`` and ``latest`` are
+    its first and last residual.
+    """
+
+    def __init__(self, z: Tensor, scale: Tensor, x: Tensor) -> None:
+        self.z, self.scale, self.x = z, scale, x
+        self.active = torch.arange(len(z), device=z.device)
+        self.residual = torch.full_like(scale, float("inf"))
+        self.best, self.first, self.latest = x, self.residual, self.residual
+        self.steps = torch.zeros_like(self.active)
+        self.gone = torch.zeros_like(self.active, dtype=torch.bool)
+        self.kept: Tensor | None = None
+        self._outcome: list[tuple[Tensor, ...]] = []
+
+    def note(self, step: int, now: Tensor) -> None:
+        """Take in the residuals of the present points."""
+        better = now < self.residual
+        self.best = torch.where(better.reshape(-1, *(1,) * (self.x.dim() - 1)), self.x, self.best)
+        self.residual = torch.where(better, now, self.residual)
+        self.latest = torch.where(self.gone, self.latest, now)
+        self.steps = torch.where(self.gone, self.steps, step)
+        if step == 0:
+            self.first = now
+
+    def leave(self, done: Tensor, certain: bool) -> bool:
+        """Let samples that are done leave the batch; True when none is left.
+
+        A few may wait for others: taking a batch apart costs about as much as it saves.
+        """
+        self.kept = None
+        if not certain:  # every step is wanted: no need to look
+            return False
+        self.gone = self.gone | done
+        gone = int(self.gone.sum())
+        if gone == len(self.gone):
+            return True
+        if 4 * gone >= len(self.gone):
+            self._file(self.gone)
+            self.kept = ~self.gone
+            for name in (*_FILED, "active", "z", "scale", "x", "gone"):
+                setattr(self, name, getattr(self, name)[self.kept])
+        return False
+
+    def _file(self, rows: Tensor) -> None:
+        parts = (self.active, *(getattr(self, name) for name in _FILED))
+        self._outcome.append(tuple(part[rows] for part in parts))
+
+    def solution(self, name: str, tolerance: float, trace: Tensor | None) -> Solution:
+        """Everything filed, in the order of the batch."""
+        self._file(torch.ones_like(self.gone))
+        filed = [torch.cat(parts) for parts in zip(*self._outcome, strict=True)]
+        order = filed[0].argsort()
+        best, residual, first, latest, steps = (part[order] for part in filed[1:])
+        # A sample that ends farther away than it began has not run out of steps: it left.
+        left = ~latest.isfinite() | (latest > first)
+        status = torch.where(left, int(Status.DIVERGED), int(Status.OUT_OF_STEPS))
+        status = torch.where(residual <= tolerance, int(Status.CONVERGED), status)
+        return Solution(
+            name=name,
+            value=fill_failures(best, status),
+            status=status,
+            residual=torch.where(status == Status.DIVERGED, float("inf"), residual),
+            steps=steps,
+            evaluations=steps + 1,
+            trace=trace,
+        )
+
+
+_FILED = ("best", "residual", "first", "latest", "steps")

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from mintnet.solvers.base import REMEDY
 from mintnet.solvers.solution import Solution, Status, relative_residual
@@ -37,8 +36,12 @@ class _Inverse(torch.autograd.Function):
         return x.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "second derivatives through an inverse are not available; differentiate the "
+                "forward map twice instead, or leave out create_graph=True"
+            )
         (x,) = ctx.saved_tensors
         return solve_transposed(x, gradient, ctx.evaluate, ctx.name), None, None, None
 
@@ -62,7 +65,7 @@ def solve_transposed(
     floor = 16 * torch.finfo(g.dtype).eps
     for steps in range(x[0].numel() + 2):  # noqa: B007
         (image,) = torch.autograd.grad(y, at, u, retain_graph=True)
-        now = relative_residual(image, g, scale)
+        now = relative_residual(image - g, scale)
         better = (now < residual).reshape(-1, *(1,) * (u.dim() - 1))
         stalled = bool(((now > residual / 2) & (residual <= GRADIENT_TOLERANCES[g.dtype])).all())
         best, residual = torch.where(better, u, best), torch.minimum(now, residual)

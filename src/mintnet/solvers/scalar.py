@@ -9,81 +9,106 @@ from torch import Tensor
 
 MAX_STEPS = 200
 
+Evaluate = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
+"""(x, columns) ↦ (f(x), f'(x)), for all equations or for some columns of them."""
+
 
 def solve_monotone(
-    evaluate: Callable[[Tensor], tuple[Tensor, Tensor]],
-    target: Tensor,
-    start: Tensor,
-    least_slope: Tensor | float,
-    scale: Tensor,
+    evaluate: Evaluate, target: Tensor, start: Tensor, least_slope: Tensor, scale: Tensor
 ) -> tuple[Tensor, int]:
     """x with f(x) = target, entry by entry, for increasing f.
 
     A Newton step is taken where it stays inside the bracket and the last one halved the
     residual; otherwise the bracket is halved (plain Newton can crawl between the two sides of
-    an activation's kink), or doubled outwards while it is still open.
+    an activation's kink), or doubled outwards while it is still open. Columns that are solved
+    leave; the slow ones go on without them.
 
     Args:
-        evaluate: x ↦ (f(x), f'(x)).
+        evaluate: the functions, see `Evaluate`.
         target: the right-hand sides.
         start: first guesses.
         least_slope: a lower bound of f', or 0: it closes the bracket at the first step.
-        scale: residuals below the rounding error of numbers of this size are 0.
+        scale: residuals below the rounding error of numbers of this size count as 0.
 
-    Shapes: all alike, or broadcasting. Returns x and the number of evaluations.
+    Shapes: all (..., columns). Returns x and the number of evaluations.
 
     Examples:
-        >>> x, _ = solve_monotone(
-        ...     lambda x: (x + x.exp(), 1 + x.exp()), torch.ones(1), torch.zeros(1) + 5, 1.0,
-        ...     torch.ones(1))
+        >>> one = torch.ones(1, 1)
+        >>> x, _ = solve_monotone(lambda x, _: (x + x.exp(), 1 + x.exp()), one, 5 * one, one, one)
         >>> x.abs().item() < 1e-6
         True
     """
     eps = torch.finfo(target.dtype).eps
-    x = start
-    low = torch.full_like(target, -float("inf"))
-    high = torch.full_like(target, float("inf"))
-    last = torch.full_like(target, float("inf"))
-    best, best_size = x, last
+    answer = start.clone()
+    columns: Tensor | None = None
+    x, floor = start, 2 * eps * scale
+    low, high = _open(target)
+    last = high
+    best, best_size = x, high
     stride = torch.zeros_like(target)
     for step in range(1, MAX_STEPS + 1):
-        y, slope = evaluate(x)
+        y, slope = evaluate(x, columns)
         excess = y - target
         size = excess.abs()
         better = size < best_size
         best, best_size = torch.where(better, x, best), torch.where(better, size, best_size)
+        newton = excess / slope
+        # Done: at the rounding floor, or a step below the last place of x.
+        done = (size <= floor) | (newton.abs() <= eps * x.abs())
         above = excess > 0
         high, low = torch.where(above, x, high), torch.where(above, low, x)
         if step == 1:
             low, high = _first_bracket(x, excess, least_slope, low, high)
-        newton = excess / slope
-        # Done: an exact hit, a step below the last place of x, or nothing left in the bracket.
-        done = (size <= 0.5 * eps * scale) | (newton.abs() <= eps * x.abs())
-        done |= (high - low) <= 2 * eps * x.abs()
-        if bool(done.all()):
+        else:
+            done |= (high - low) <= 2 * eps * x.abs()
+        busy = ~done.flatten(0, -2).all(0)
+        count = int(busy.sum())
+        if count == 0:
             break
-        candidate = x - newton
-        closed = low.isfinite() & high.isfinite()
-        crawls = ~(size <= 0.5 * last)
-        inside = (candidate > low) & (candidate < high)
-        middle = low + (high - low) / 2
         stride = torch.maximum(2 * stride, newton.abs())
-        outwards = x - torch.where(above, stride, -stride)
-        safe = torch.where(closed, middle, outwards)
-        candidate = torch.where(inside & ~crawls, candidate, safe)
-        x = torch.where(done, x, candidate)
-        last = size
-    return best, step
+        candidate = _next(x, newton, low, high, size <= 0.5 * last, stride, above)
+        x, last = torch.where(done, x, candidate), size
+        if count < 0.7 * busy.numel():
+            answer = _put(answer, columns, best)
+            chosen = busy.nonzero().flatten()
+            columns = chosen if columns is None else columns[chosen]
+            x, target, floor, low, high, last, best, best_size, stride = (
+                part[..., chosen]
+                for part in (x, target, floor, low, high, last, best, best_size, stride)
+            )
+    return _put(answer, columns, best), step
+
+
+def _next(
+    x: Tensor,
+    newton: Tensor,
+    low: Tensor,
+    high: Tensor,
+    halved: Tensor,
+    stride: Tensor,
+    above: Tensor,
+) -> Tensor:
+    """Newton's step where it is trusted, else the middle of the bracket, else farther out."""
+    candidate = x - newton
+    trusted = halved & (candidate > low) & (candidate < high)
+    middle = low + (high - low) / 2  # not finite while the bracket is open
+    outwards = x - torch.where(above, stride, -stride)
+    return torch.where(trusted, candidate, torch.where(middle.isfinite(), middle, outwards))
+
+
+def _put(answer: Tensor, columns: Tensor | None, values: Tensor) -> Tensor:
+    return values if columns is None else answer.index_copy(-1, columns, values)
+
+
+def _open(like: Tensor) -> tuple[Tensor, Tensor]:
+    infinite = torch.full_like(like, float("inf"))
+    return -infinite, infinite
 
 
 def _first_bracket(
-    x: Tensor, excess: Tensor, least_slope: Tensor | float, low: Tensor, high: Tensor
+    x: Tensor, excess: Tensor, least_slope: Tensor, low: Tensor, high: Tensor
 ) -> tuple[Tensor, Tensor]:
     """With f' ≥ c > 0 the root lies within |excess| / c of x, on the known side."""
-    reach = 1.0001 * excess / least_slope  # infinite where nothing is known
-    reach = torch.where(reach.isfinite(), reach, torch.full_like(reach, float("inf")))
-    other = x - reach
-    above = excess > 0
-    low = torch.where(above & other.isfinite(), other, low)
-    high = torch.where(~above & other.isfinite(), other, high)
-    return low, high
+    other = x - 1.0001 * excess / least_slope  # not finite where nothing is known
+    above, known = excess > 0, other.isfinite()
+    return torch.where(above & known, other, low), torch.where(~above & known, other, high)

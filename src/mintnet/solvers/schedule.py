@@ -8,68 +8,154 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from mintnet.calculus.masks import channel_mask
 
-@dataclass(frozen=True)
+
+def level_of(shape: tuple[int, int, int], radius: int, upper: bool = False) -> Tensor:
+    """The level ``(ρ+1)² c + (ρ+1) r + q`` of each entry, for kernels of radius ρ.
+
+    Every entry depends on entries of lower levels alone, itself aside; the upper ordering is the
+    mirror image. For 3 × 3 kernels the level is 4c + 2r + q. Shape: (C, H, W).
+
+    Examples:
+        >>> level_of((1, 2, 3), radius=1)
+        tensor([[[0, 1, 2],
+                 [2, 3, 4]]])
+        >>> 1 + int(level_of((1, 28, 28), 1).max()), 1 + int(level_of((16, 7, 7), 1).max())
+        (82, 79)
+    """
+    c, r, q = (torch.arange(size) for size in shape)
+    step = radius + 1
+    level = step**2 * c[:, None, None] + step * r[:, None] + q
+    return level.flip(0, 1, 2) if upper else level
+
+
+@dataclass(frozen=True, eq=False)
 class Level:
-    """The entries of one level, as a rectangle of A channels by n places, some of them empty.
+    """The entries of one level: a rectangle of A channels by n places, some of them repeated.
+
+    Channels that are busy on the same level are neighbours, so that slices of weights serve.
 
     Attributes:
-        channels: (A,) the channels that have entries here.
-        row, column: (A, n) their places.
-        valid: (A, n) False where the rectangle holds no entry; the place is then a duplicate of
-            a valid one, and what is computed for it is thrown away.
+        channels: the A channels, as a slice.
+        seen: the channels that linear maps may see from here, as a slice.
+        places: (A, n) r · W + q of each entry; where a channel has fewer than n entries, its
+            first one is repeated.
+        entries: (A, n) the same among all D coordinates.
+        valid: (A, n) False for repetitions.
+        span: where these entries stand among those of all levels, as a slice.
     """
 
-    channels: Tensor
-    row: Tensor
-    column: Tensor
+    channels: slice
+    seen: slice
+    places: Tensor
+    entries: Tensor
     valid: Tensor
+    span: slice
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """All levels of a shape, and the places of activations in a padded cache."""
+
+    shape: tuple[int, int, int]
+    radius: int
+    upper: bool
+    levels: tuple[Level, ...]
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """Height and width of the cache, with a border of zeros."""
+        return self.shape[1] + 2 * self.radius, self.shape[2] + 2 * self.radius
+
+    def cache_rows(self, copies: int) -> int:
+        """One row for each channel, padded place and copy."""
+        return self.shape[0] * self.padded[0] * self.padded[1] * copies
+
+    @lru_cache(maxsize=8)  # noqa: B019 - schedules live as long as the program
+    def own_rows(self, copies: int, device: torch.device) -> list[Tensor]:
+        """The rows of the cache that belong to the entries of each level, (A, K, n)."""
+        rows = []
+        for level in self.levels:
+            channels = torch.arange(level.channels.start, level.channels.stop)
+            place = self._padded_place(channels[:, None], level.places)
+            row = place[:, None, :] * copies + torch.arange(copies)[:, None]
+            rows.append(row.to(device))
+        return rows
+
+    @lru_cache(maxsize=16)  # noqa: B019
+    def patches(self, taps: int, copies: int, device: torch.device) -> list[Patch]:
+        """What a kernel of that size sees from each level."""
+        mask = channel_mask(self.shape[0], taps, self.upper)
+        centre = taps // 2
+        mask[:, :, centre, centre] &= ~torch.eye(self.shape[0], dtype=torch.bool)  # not itself
+        offset = torch.arange(taps) - centre
+        found = []
+        for level in self.levels:
+            needed = mask[level.channels, level.seen].any(0).flatten().nonzero().flatten()
+            channel = torch.arange(level.seen.start, level.seen.stop)[needed // taps**2]
+            shift = offset[needed // taps % taps] * self.padded[1] + offset[needed % taps]
+            base = self._padded_place(channel[:, None, None], level.places)  # (taps', A, n)
+            place = (base + shift[:, None, None]).transpose(0, 1)  # (A, taps', n)
+            rows = place[:, :, None, :] * copies + torch.arange(copies)[:, None]
+            columns = needed[:, None] * copies + torch.arange(copies)
+            found.append(
+                Patch(rows.flatten().to(device, torch.int32), columns.flatten().to(device))
+            )
+        return found
+
+    def _padded_place(self, channels: Tensor, places: Tensor) -> Tensor:
+        height, width = self.padded
+        row, column = places // self.shape[2], places % self.shape[2]
+        return (channels * height + row + self.radius) * width + column + self.radius
+
+
+@dataclass(frozen=True)
+class Patch:
+    """Rows of the cache that the entries of a level see, and the weights' columns for them.
+
+    Attributes:
+        rows: (A · T · K · n,) rows of the cache, for T taps that are not masked everywhere.
+        columns: (T · K,) their places among the (seen channels, taps, copies) of a weight.
+    """
+
+    rows: Tensor
+    columns: Tensor
 
 
 @lru_cache(maxsize=64)
-def levels(shape: tuple[int, int, int], radius: int, upper: bool) -> tuple[Level, ...]:
-    """Entries of equal ``(ρ+1)² c + (ρ+1) r + q``, in the order in which they can be solved.
-
-    With kernels of radius ρ every entry depends on entries of lower levels alone, itself aside;
-    the upper ordering is the mirror image. For 3 × 3 kernels the level is 4c + 2r + q and
-    there are 4(C−1) + 2(H−1) + (W−1) + 1 of them.
+def schedule(shape: tuple[int, int, int], radius: int, upper: bool) -> Schedule:
+    """The schedule of a shape, made once.
 
     Examples:
-        >>> len(levels((1, 28, 28), 1, False)), len(levels((16, 7, 7), 1, True))
-        (82, 79)
+        >>> len(schedule((1, 28, 28), 1, False).levels)
+        82
     """
-    channels, height, width = shape
-    per_row = radius + 1
-    per_channel = per_row**2
-    c, r, q = torch.meshgrid(
-        torch.arange(channels), torch.arange(height), torch.arange(width), indexing="ij"
-    )
-    level = (per_channel * c + per_row * r + q).flatten()
+    level = level_of(shape, radius, upper).flatten()
     order = torch.sort(level, stable=True).indices  # within a level: by channel, then by row
-    counts = torch.bincount(level)
-    found = []
-    for entries in torch.split(order, counts.tolist()):
+    found, begin = [], 0
+    for entries in torch.split(order, torch.bincount(level).tolist()):
         if len(entries):
-            found.append(_rectangle(entries, shape, upper))
-    return tuple(found)
+            found.append(_level(entries, shape, upper, begin))
+            begin = found[-1].span.stop
+    return Schedule(shape, radius, upper, tuple(found))
 
 
-def _rectangle(entries: Tensor, shape: tuple[int, int, int], upper: bool) -> Level:
-    channels, height, width = shape
-    c = entries // (height * width)
-    present, counts = torch.unique_consecutive(c, return_counts=True)
-    n = int(counts.max())
+def _level(entries: Tensor, shape: tuple[int, int, int], upper: bool, begin: int) -> Level:
+    pixels = shape[1] * shape[2]
+    present, counts = torch.unique_consecutive(entries // pixels, return_counts=True)
+    first, last = int(present[0]), int(present[-1])
+    assert last - first + 1 == len(present), "channels of a level are neighbours"
     places = torch.nn.utils.rnn.pad_sequence(
-        list(torch.split(entries % (height * width), counts.tolist())),
-        batch_first=True,
-        padding_value=-1,
+        list(torch.split(entries % pixels, counts.tolist())), batch_first=True, padding_value=-1
     )
     valid = places >= 0
     places = torch.where(valid, places, places[:, :1])
-    assert places.shape == (len(present), n)
-    row, column = places // width, places % width
-    if upper:
-        present, row, column = channels - 1 - present, height - 1 - row, width - 1 - column
-        # Channels ascend in both orderings, so that slices of weights can be used.
-        present, row, column, valid = (part.flip(0) for part in (present, row, column, valid))
-    return Level(present, row, column, valid)
+    return Level(
+        channels=slice(first, last + 1),
+        seen=slice(first, shape[0]) if upper else slice(0, last + 1),
+        places=places,
+        entries=present[:, None] * pixels + places,
+        valid=valid,
+        span=slice(begin, begin + places.numel()),
+    )

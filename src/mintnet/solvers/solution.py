@@ -88,7 +88,7 @@ class Solution:
         raise InversionError(f"{where}. {remedy}", self)
 
 
-def relative_residual(y: Tensor, z: Tensor, scale: Tensor) -> Tensor:
-    """max |y − z| / scale for each sample; NaN counts as infinite. Shape: (batch,)."""
-    size = (y - z).abs().flatten(1).amax(1) / scale
-    return torch.where(size.isnan(), torch.full_like(size, float("inf")), size)
+def relative_residual(excess: Tensor, scale: Tensor) -> Tensor:
+    """max |f(x) − z| / scale for each sample; NaN counts as infinite. Shape: (batch,)."""
+    size = excess.abs().flatten(1).amax(1) / scale
+    return size.nan_to_num(nan=float("inf"), posinf=float("inf"))

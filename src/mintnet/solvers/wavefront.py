@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +11,11 @@ from mintnet.calculus.expression import Expression, Operation
 from mintnet.calculus.linear import Convolution, Dense
 from mintnet.solvers.base import TOLERANCES, Solver, System, fill_failures
 from mintnet.solvers.scalar import solve_monotone
-from mintnet.solvers.schedule import Level, levels
+from mintnet.solvers.schedule import Level, schedule
 from mintnet.solvers.solution import Solution, Status, relative_residual
+
+Dual = tuple[Tensor, Tensor | None]
+"""A value and its slope; None stands for the slope 1 of the input itself."""
 
 
 class StructureError(ValueError):
@@ -33,17 +34,16 @@ class Wavefront(Solver):
     """
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
-        return self.solve_from(system, z, scale, None)
+        return self.solve_from(system, z, scale, torch.zeros_like(z))
 
-    def solve_from(self, system: System, z: Tensor, scale: Tensor, x: Tensor | None) -> Solution:
+    def solve_from(self, system: System, z: Tensor, scale: Tensor, guess: Tensor) -> Solution:
         """Solve with first guesses for the scalar equations, which only save steps."""
         if system.expression is None:
             raise StructureError(
                 f"{system.name} gives no expression to walk; use FixedPoint or Bisection"
             )
-        walk = _Walk(system.expression(), system, z)
-        value, steps = walk.run(z, scale, x)
-        residual = relative_residual(system.evaluate(value)[0], z, scale)
+        value, steps = _Walk(system, system.expression(), z).run(z, scale, guess)
+        residual = relative_residual(system.evaluate(value)[0] - z, scale)
         left = torch.where(residual.isfinite(), int(Status.OUT_OF_STEPS), int(Status.DIVERGED))
         status = torch.where(residual <= TOLERANCES[z.dtype], int(Status.CONVERGED), left)
         return Solution(
@@ -60,252 +60,220 @@ class _Walk:
     """One pass over the levels for one batch.
 
     Arrays of a level are laid out (A, K, n·B): active channels, copies, places times samples.
-    Activations that enter a linear map are kept as rows of B samples, one for each place of
-    the padded image and each copy.
+    Activations that enter a linear map are kept in a cache with a row of B samples for each
+    channel, place of the padded image, and copy.
     """
 
-    def __init__(self, root: Expression, system: System, z: Tensor) -> None:
-        self.root, self.nodes, self.batch = root, root.nodes(), len(z)
-        self.shape, self.radius = _structure(self.nodes, system, tuple(z.shape[1:]))
-        self.levels = levels(self.shape, self.radius, system.ordering.upper)
-        self.system = system
-        self.upper = system.ordering.upper
-        self.linear = [node for node in self.nodes if node.operation is Operation.LINEAR]
-        c, h, w = self.shape
-        self.padded = (h + 2 * self.radius, w + 2 * self.radius)
-        self.caches: dict[int, Tensor] = {}
-        for node in self.linear:
-            source, copies = node.sources[0], _copies(node)[1]
-            rows = c * self.padded[0] * self.padded[1] * copies
-            self.caches.setdefault(id(source), z.new_zeros(rows, self.batch))
+    def __init__(self, system: System, root: Expression, z: Tensor) -> None:
+        shape, radius = _structure(root, system, tuple(z.shape[1:]))
+        self.schedule = schedule(shape, radius, system.ordering.upper)
+        self.system, self.root, self.nodes = system, root, root.nodes()
+        self.batch, self.device = len(z), z.device
+        self.maps = {node: _Map(node, shape[0]) for node in self.nodes if node.linear is not None}
+        self.caches = {
+            node.sources[0]: z.new_zeros(self.schedule.cache_rows(m.copies_in), self.batch)
+            for node, m in self.maps.items()
+        }
+        self.order = torch.cat([level.entries.flatten() for level in self.schedule.levels])
+        self.order = self.order.to(z.device)
+        self.valid = torch.cat([level.valid.flatten() for level in self.schedule.levels])
+        self.valid = self.valid.to(z.device)
+        self.constants = {
+            node: self._in_order(node.constant)
+            for node in self.nodes
+            if isinstance(node.constant, Tensor) and node.constant.numel() > 1
+        }
 
-    def run(self, z: Tensor, scale: Tensor, start: Tensor | None) -> tuple[Tensor, int]:
-        flat = z.reshape(self.batch, -1).T.contiguous()  # (D, B)
-        guess = None if start is None else start.reshape(self.batch, -1).T.contiguous()
-        value = torch.empty_like(flat)
-        least, sign = self._slope_facts(z)
+    def run(self, z: Tensor, scale: Tensor, guess: Tensor) -> tuple[Tensor, int]:
+        """x with f(x) = z, and the most Newton steps that a level took."""
+        least, sign = (
+            fact.to(z).expand(z.shape[1:]).flatten()[self.order][:, None]
+            for fact in self.system.slope_facts()
+        )
+        target, first = (
+            part.reshape(self.batch, -1).T[self.order] for part in (z, guess)
+        )  # rows of B samples, level after level
+        target = target * sign
+        value = torch.empty_like(target)
         steps = 0
-        for number, level in enumerate(self.levels):
-            own = self._own_places(number, level, z.device)
-            known = {id(node): self._known_part(node, number, level) for node in self.linear}
-            constants = {
-                id(node): self._constant(node, own, level, z)
-                for node in self.nodes
-                if isinstance(node.constant, Tensor)
-            }
-            direction = _rows(sign, own)
+        for number, level in enumerate(self.schedule.levels):
+            known = {node: self._known_part(node, number, level) for node in self.maps}
+            facts = self._level_constants(level)
+            direction = sign[level.span].expand(-1, self.batch).reshape(len(level.places), 1, -1)
 
             def evaluate(
                 x: Tensor,
-                known: dict[int, Tensor] = known,
-                constants: dict[int, Any] = constants,
+                columns: Tensor | None,
                 level: Level = level,
-                direction: Tensor | float = direction,
+                known: dict[Expression, Tensor] = known,
+                facts: dict[Expression, Tensor] = facts,
+                direction: Tensor = direction,
             ) -> tuple[Tensor, Tensor]:
-                y, slope = self._evaluate(x, known, constants, level)[id(self.root)]
+                if columns is not None:
+                    known = {node: part[..., columns] for node, part in known.items()}
+                    facts = {node: part[..., columns] for node, part in facts.items()}
+                    direction = direction[..., columns]
+                y, slope = self._nodes(x, level, known, facts, with_slope=True)[self.root]
+                slope = torch.ones_like(y) if slope is None else slope
                 return y * direction, slope * direction
 
-            target = _rows(flat, own) * direction
-            size = scale.repeat(own.shape[1])
-            first = torch.zeros_like(target) if guess is None else _rows(guess, own)
-            x, taken = solve_monotone(evaluate, target, first, _rows(least, own), size)
+            shape = (len(level.places), 1, -1)
+            x, taken = solve_monotone(
+                evaluate,
+                target[level.span].reshape(shape),
+                first[level.span].reshape(shape),
+                least[level.span].expand(-1, self.batch).reshape(shape),
+                scale.repeat(level.places.shape[1]).expand(shape[0], 1, -1),
+            )
             steps = max(steps, taken)
-            value[own[level.valid]] = _unrows(x, own)[level.valid]
-            self._keep(self._evaluate(x, known, constants, level), own, number, level)
-        return value.T.reshape(z.shape), steps
+            value[level.span] = x.reshape(-1, self.batch)
+            found = self._nodes(x, level, known, facts, with_slope=False)
+            for source, cache in self.caches.items():
+                self._keep(found[source][0], cache, number, level)
+        return self._back(value).reshape(z.shape), steps
 
-    def _evaluate(
-        self, x: Tensor, known: dict[int, Tensor], constants: dict[int, Any], level: Level
-    ) -> dict[int, tuple[Tensor, Tensor]]:
-        """Value and slope of every node on one level as functions of the unknowns x alone."""
-        found: dict[int, tuple[Tensor, Tensor]] = {}
+    def _nodes(
+        self,
+        x: Tensor,
+        level: Level,
+        known: dict[Expression, Tensor],
+        facts: dict[Expression, Tensor],
+        with_slope: bool,
+    ) -> dict[Expression, Dual]:
+        """Value and slope of every node on one level, as functions of the unknowns alone."""
+        found: dict[Expression, Dual] = {}
         for node in self.nodes:
-            sources = [found[id(source)] for source in node.sources]
-            found[id(node)] = self._node(node, x, sources, known, constants, level)
+            constant = facts.get(node, node.constant)
+            sources = [found[source] for source in node.sources]
+            if node.operation is Operation.INPUT:
+                found[node] = (x, None)
+            elif node.operation is Operation.LINEAR:
+                (v, s), diagonal = sources[0], self.maps[node].diagonal[level.channels]
+                found[node] = _mix(diagonal, v, s, known[node], with_slope)
+            else:
+                found[node] = _combine(node, sources, constant)
         return found
 
-    def _node(
-        self,
-        node: Expression,
-        x: Tensor,
-        sources: list[tuple[Tensor, Tensor]],
-        known: dict[int, Tensor],
-        constants: dict[int, Any],
-        level: Level,
-    ) -> tuple[Tensor, Tensor]:
-        if node.operation is Operation.INPUT:
-            return x, torch.ones_like(x)
-        (v, s), *others = sources
-        constant = constants.get(id(node), node.constant)
-        match node.operation:
-            case Operation.LINEAR:
-                both = self._diagonal(node, level) @ torch.cat((v, s), dim=-1)
-                mixed, slope = both.chunk(2, dim=-1)
-                return known[id(node)] + mixed, slope
-            case Operation.ELEMENTWISE:
-                assert node.function is not None
-                value, slope = node.function.value_and_slope(v)
-                return value, slope * s
-            case Operation.ADD:
-                return v + others[0][0], s + others[0][1]
-            case Operation.MULTIPLY:
-                u, r = others[0]
-                return v * u, s * u + v * r
-            case Operation.SCALE:
-                return v * constant, s * constant
-            case _:
-                return v + constant, s
-
     def _known_part(self, node: Expression, number: int, level: Level) -> Tensor:
-        """The bias and what earlier levels contribute to a linear map, (A, K_out, n·B).
+        """The bias and what earlier levels contribute to a linear map, (A, K_out, n·B)."""
+        m = self.maps[node]
+        patch = self.schedule.patches(m.taps, m.copies_in, self.device)[number]
+        seen = self.caches[node.sources[0]].index_select(0, patch.rows)
+        count, places = level.places.shape
+        weight = m.columns(level, patch.columns)
+        known = weight @ seen.reshape(count, len(patch.columns), places * self.batch)
+        return known if m.bias is None else known + m.bias[level.channels]
 
-        Entries of this level and later ones are still 0 in the cache, so that the whole kernel
-        can be applied.
-        """
-        linear, (copies_out, copies_in) = node.linear, _copies(node)
+    def _keep(self, value: Tensor, cache: Tensor, number: int, level: Level) -> None:
+        """Write activations of this level to where later levels look for them."""
+        rows = self.schedule.own_rows(value.shape[1], self.device)[number]
+        value = value.reshape(*rows.shape, self.batch)
+        if not bool(level.valid.all()):
+            valid = level.valid[:, None, :].expand(rows.shape).to(self.device)
+            rows, value = rows[valid], value[valid]
+        cache.index_copy_(0, rows.flatten(), value.reshape(-1, self.batch))
+
+    def _in_order(self, constant: Tensor) -> Tensor:
+        """A constant (C·K, H, W) or (D,) with its entries in the order of the levels, (N, K)."""
+        c, h, w = self.schedule.shape
+        flat = constant.reshape(-1, 1, 1) if (h, w) == (1, 1) else constant
+        copies = max(flat.shape[-3] // c, 1)
+        full = flat.expand(*flat.shape[:-3], c * copies, h, w).reshape(c, copies, h * w)
+        return full.transpose(1, 2).reshape(-1, copies)[self.order]
+
+    def _level_constants(self, level: Level) -> dict[Expression, Tensor]:
+        """The constants at the entries of a level, (A, K, n·B)."""
+        count, places = level.places.shape
+        found = {}
+        for node, rows in self.constants.items():
+            at = rows[level.span].reshape(count, places, -1).transpose(1, 2)
+            found[node] = at.repeat_interleave(self.batch, dim=2)
+        return found
+
+    def _back(self, value: Tensor) -> Tensor:
+        """Rows in the order of the levels, back to (B, D)."""
+        c, h, w = self.schedule.shape
+        whole = value.new_empty(c * h * w, self.batch)
+        whole[self.order[self.valid]] = value[self.valid]
+        return whole.T
+
+
+class _Map:
+    """A linear map of an expression, with its weights laid out for the walk."""
+
+    def __init__(self, node: Expression, groups: int) -> None:
+        linear = node.linear
         assert linear is not None
-        taps = _taps(linear)
-        first, last = int(level.channels[0]), int(level.channels[-1])
-        c, h, w = self.shape
-        seen = slice(first, c) if self.upper else slice(0, last + 1)
-        rows = _patch_rows(self.shape, self.radius, self.upper, number, taps, copies_in)
-        cache = self.caches[id(node.sources[0])]
-        patches = cache.index_select(0, rows.to(cache.device).flatten())
-        patches = patches.reshape(len(level.channels), -1, level.row.shape[1] * self.batch)
-        weight = self._slab(node)[first : last + 1, :, seen].flatten(2)
-        known = weight @ patches
-        if linear.bias is not None:
-            known = known + linear.bias.reshape(c, copies_out, 1)[first : last + 1]
-        return known
+        self.groups = groups
+        self.copies_out, self.copies_in = (size // groups for size in linear.weight.shape[:2])
+        self.taps = linear.weight.shape[-1] if isinstance(linear, Convolution) else 1
+        self.diagonal = linear.diagonal().contiguous()
+        self.bias = None if linear.bias is None else linear.bias.reshape(groups, -1, 1)
+        weight = linear.weight.reshape(groups, self.copies_out, groups, self.copies_in, -1)
+        self.weight = weight.transpose(3, 4).contiguous()  # C, K_out, C, taps, K_in
+        self._columns: dict[tuple[int, int], Tensor] = {}
 
-    def _slab(self, node: Expression) -> Tensor:
-        """The weight as (C_out, K_out, C_in, R·R·K_in), made once for each walk."""
-        slabs: dict[int, Tensor] = self.__dict__.setdefault("slabs", {})
-        if id(node) not in slabs:
-            linear, (out, into) = node.linear, _copies(node)
-            assert linear is not None
-            c = self.shape[0]
-            weight = linear.weight.reshape(c, out, c, into, -1)
-            slabs[id(node)] = weight.transpose(3, 4).reshape(c, out, c, -1).contiguous()
-        return slabs[id(node)]
-
-    def _diagonal(self, node: Expression, level: Level) -> Tensor:
-        """The weights between copies of the same coordinate, (A, K_out, K_in)."""
-        diagonals: dict[int, Tensor] = self.__dict__.setdefault("diagonals", {})
-        if id(node) not in diagonals:
-            assert node.linear is not None
-            diagonals[id(node)] = node.linear.diagonal().contiguous()
-        return diagonals[id(node)][int(level.channels[0]) : int(level.channels[-1]) + 1]
-
-    def _own_places(self, number: int, level: Level, device: torch.device) -> Tensor:
-        """(A, n) the entries' places among the D coordinates."""
-        _, h, w = self.shape
-        own = (level.channels[:, None] * h + level.row) * w + level.column
-        return own.to(device)
-
-    def _constant(self, node: Expression, own: Tensor, level: Level, z: Tensor) -> Tensor | float:
-        """A constant of the expression at the entries of this level, broadcasting with (A, K, n·B)."""
-        constant = node.constant
-        assert isinstance(constant, Tensor)
-        if constant.numel() == 1:
-            return constant.reshape(())
-        c, h, w = self.shape
-        copies = constant.shape[-3] // c if constant.dim() >= 3 else 1
-        if constant.dim() >= 3 and constant.shape[-3] == 1:
-            copies = 1
-        full = (
-            constant.expand(c * copies, h, w)
-            if z.dim() == 4
-            else constant.expand(c).reshape(c, 1, 1)
-        )
-        flat = full.reshape(c, copies, h * w)
-        place = level.row.to(own.device) * w + level.column.to(own.device)
-        channels = level.channels.to(own.device)
-        picked = flat[channels].gather(2, place[:, None, :].expand(-1, copies, -1))
-        return picked.repeat_interleave(self.batch, dim=2)
-
-    def _keep(
-        self, found: dict[int, tuple[Tensor, Tensor]], own: Tensor, number: int, level: Level
-    ) -> None:
-        """Write the activations of this level to where later levels look for them."""
-        for key, cache in self.caches.items():
-            value = found[key][0]
-            copies = value.shape[1]
-            height, width = self.padded
-            place = (level.channels[:, None] * height + level.row + self.radius) * width
-            place = place + level.column + self.radius
-            rows = (place[:, None, :] * copies + torch.arange(copies)[None, :, None]).to(own.device)
-            keep = level.valid[:, None, :].expand(-1, copies, -1).to(own.device)
-            value = value.reshape(*value.shape[:2], -1, self.batch)
-            cache[rows[keep]] = value[keep]
-
-    def _slope_facts(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """The least |slope| and its sign for each coordinate, (D, 1)."""
-        least, sign = self.system.slope_facts()
-        return tuple(fact.to(z).reshape(-1, 1).expand(-1, self.batch) for fact in (least, sign))  # type: ignore[return-value]
+    def columns(self, level: Level, columns: Tensor) -> Tensor:
+        """The weights of a level's channels for what they see, (A, K_out, T·K_in)."""
+        key = (level.channels.start, level.channels.stop)
+        if key not in self._columns:
+            part = self.weight[level.channels, :, level.seen].flatten(2)
+            self._columns[key] = part.index_select(2, columns)
+        return self._columns[key]
 
 
-def _rows(flat: Tensor, own: Tensor) -> Tensor:
-    """Rows (D, B) of the entries of a level, as (A, 1, n·B)."""
-    return flat[own].reshape(own.shape[0], 1, -1)
+def _mix(diagonal: Tensor, v: Tensor, s: Tensor | None, known: Tensor, with_slope: bool) -> Dual:
+    """A linear map on one level: the known part, and copies of the same coordinate mixed."""
+    if not with_slope:
+        return torch.baddbmm(known, diagonal, v), None
+    if s is None:
+        return torch.baddbmm(known, diagonal, v), diagonal.sum(2, keepdim=True)
+    return torch.baddbmm(known, diagonal, v), diagonal @ s.expand_as(v)
 
 
-def _unrows(x: Tensor, own: Tensor) -> Tensor:
-    """The reverse of `_rows`: (A, n, B)."""
-    return x.reshape(*own.shape, -1)
-
-
-def _copies(node: Expression) -> tuple[int, int]:
-    """Copies of each channel that come out of a linear map and that go in."""
-    assert node.linear is not None
-    out, into = node.linear.weight.shape[:2]
-    return out // node.linear.groups, into // node.linear.groups
-
-
-def _taps(linear: Any) -> int:
-    """R, the size of the kernel; a dense layer sees everything earlier at the same place."""
-    return int(linear.weight.shape[-1]) if isinstance(linear, Convolution) else 1
+def _combine(node: Expression, sources: list[Dual], constant: Tensor | float) -> Dual:
+    """The rules of the calculus on one level."""
+    (v, s), *rest = sources
+    match node.operation:
+        case Operation.ELEMENTWISE:
+            assert node.function is not None
+            value, slope = node.function.value_and_slope(v)
+            return value, slope if s is None else slope * s
+        case Operation.ADD:
+            u, r = rest[0]
+            return v + u, (1.0 if s is None else s) + (torch.ones_like(u) if r is None else r)
+        case Operation.MULTIPLY:
+            u, r = rest[0]
+            return v * u, (u if s is None else s * u) + (v if r is None else v * r)
+        case Operation.SCALE:
+            factor = torch.as_tensor(constant, dtype=v.dtype, device=v.device)
+            return v * factor, factor.expand_as(v) if s is None else s * factor
+        case _:
+            return v + constant, s
 
 
 def _structure(
-    nodes: list[Expression], system: System, shape: tuple[int, ...]
+    root: Expression, system: System, shape: tuple[int, ...]
 ) -> tuple[tuple[int, int, int], int]:
     """The shape (C, H, W) of the level schedule and its radius; refuses what has none."""
-    maps = [node.linear for node in nodes if node.linear is not None]
-    if any(not isinstance(linear, Convolution | Dense) for linear in maps):
+    maps = [node.linear for node in root.nodes() if node.linear is not None]
+    kinds = {type(linear) for linear in maps}
+    if not kinds <= {Convolution, Dense} or len(kinds) > 1:
+        found = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise StructureError(
-            f"{system.name}: the wavefront knows masked convolutions and dense layers"
+            f"the wavefront follows masked convolutions or masked dense layers, one kind in a "
+            f"function; {system.name} has {found}. Use FixedPoint or Bisection."
         )
-    dense = {isinstance(linear, Dense) for linear in maps}
-    if len(dense) > 1:
-        raise StructureError(f"{system.name} mixes dense layers and convolutions in one function")
     if system.ordering.name != "raster":
-        raise StructureError(f"{system.name}: no level schedule for the {system.ordering}")
-    if dense == {True} or len(shape) == 1:
+        raise StructureError(
+            f"the wavefront has no level schedule for the {system.ordering} of {system.name}. "
+            "Use FixedPoint or Bisection."
+        )
+    if len(shape) == 1:
         return (shape[0], 1, 1), 0
-    if len(shape) != 3:
-        raise StructureError(f"{system.name}: samples of shape {shape} are not images or vectors")
-    radius = max((_taps(linear) // 2 for linear in maps), default=0)
+    if len(shape) != 3 or kinds == {Dense}:
+        raise StructureError(
+            f"the wavefront takes images (C, H, W) or vectors (D,); {system.name} has {shape}"
+        )
+    radius = max((linear.weight.shape[-1] // 2 for linear in maps), default=0)
     return (shape[0], shape[1], shape[2]), radius
-
-
-_PATCHES: dict[Any, Tensor] = {}
-
-
-def _patch_rows(
-    shape: tuple[int, int, int], radius: int, upper: bool, number: int, taps: int, copies: int
-) -> Tensor:
-    """Rows of the cache that a kernel sees from each entry of a level, (A, C·R·R·K, n)."""
-    key = (shape, radius, upper, number, taps, copies)
-    if key not in _PATCHES:
-        level = levels(shape, radius, upper)[number]
-        height, width = shape[1] + 2 * radius, shape[2] + 2 * radius
-        first, last = int(level.channels[0]), int(level.channels[-1])
-        seen = torch.arange(first, shape[0]) if upper else torch.arange(last + 1)
-        offset = torch.arange(taps) - taps // 2 + radius
-        row = level.row[:, None, None, None, None, :] + offset[:, None, None, None]
-        column = level.column[:, None, None, None, None, :] + offset[:, None, None]
-        place = (seen[:, None, None, None, None] * height + row) * width + column
-        rows = place * copies + torch.arange(copies)[:, None]
-        _PATCHES[key] = rows.flatten(1, 4).to(torch.int32)
-    return _PATCHES[key]

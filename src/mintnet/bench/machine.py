@@ -1,0 +1,49 @@
+"""What a figure was measured on, and how time is taken."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """The device, its threads and the versions, as plain data."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name()
+    return {
+        "device": name,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "tf32": torch.backends.cudnn.allow_tf32,
+    }
+
+
+def seconds(run: Callable[[], object], device: torch.device, repeats: int = 1) -> float:
+    """The median wall-clock time of a call, with the device idle before and after it."""
+    taken = []
+    for _ in range(repeats):
+        _synchronize(device)
+        begin = time.perf_counter()
+        run()
+        _synchronize(device)
+        taken.append(time.perf_counter() - begin)
+    return median(taken)
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration, IndexError):
+        return platform.processor() or "CPU"

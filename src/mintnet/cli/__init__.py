@@ -1,0 +1,5 @@
+"""The command line: thin, it parses, calls and prints."""
+
+from mintnet.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,99 @@
+"""`mintnet bench`: how fast things are, measured in one run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from mintnet.cli.command import Command, Count, Model
+from mintnet.cli.output import console, strong
+
+
+@dataclass(kw_only=True)
+class Invert(Command):
+    """Compare ways to invert a trained network: time, evaluations, worst residuals."""
+
+    model: Model
+    """A run folder, a saved model folder, or the name of a shipped model."""
+
+    count: Count = 64
+    """How many samples."""
+
+    seed: int = 0
+    """Of the noise that is inverted."""
+
+    repeats: int = 5
+    """Timings of each layer, of which the median is taken."""
+
+    step: float | None = None
+    """α of Algorithm 1; tuned on the published grid if it is not given."""
+
+    device: str = "auto"
+    """Where to compute: cpu, cuda, or auto for a GPU if there is one."""
+
+    out: Path = Path("bench-invert.png")
+    """The plot, as .png, .svg or .pdf."""
+
+    def run(self) -> dict[str, Any]:
+        from mintnet.bench import bench_invert
+        from mintnet.cli.model import open_model
+        from mintnet.figures import render, save_picture
+        from mintnet.figures.bench import draw_invert
+
+        out, model = console(), open_model(self.model, self.device)
+        figures = bench_invert(
+            model.flow,
+            self.count,
+            self.seed,
+            self.repeats,
+            self.step,
+            note=lambda line: out.print(line, style="dim"),
+        )
+        table = Table(title=f"{self.count} samples, {figures['machine']['device']}")
+        for heading in ("way", "seconds", "speed-up", "evaluations", "per layer", "end to end"):
+            table.add_column(heading, justify="left" if heading == "way" else "right")
+        for name, row in figures["ways"].items():
+            end = row["end_to_end_residual"]
+            table.add_row(
+                name + (" (extrapolated)" if row["extrapolated"] else ""),
+                f"{row['seconds']:.3f}",
+                f"{row['speedup']:.1f}×",
+                f"{row['evaluations']:.0f}",
+                f"{row['worst_residual']:.1e}",
+                "–" if end is None else f"{end:.1e}",
+            )
+        out.print(table)
+        ratio = figures["auto_over_faster_of_two"]
+        out.print(f"auto takes {ratio:.2f} times the sum of the faster solver of each layer")
+        picture = render(partial(draw_invert, figures=figures), kind=self.out.suffix.lower()[1:])
+        out.print(strong(save_picture(picture, self.out)))
+        return figures
+
+
+@dataclass(kw_only=True)
+class Growth(Command):
+    """Time the wavefront over sizes 8 to 128 and batches 1 to 256."""
+
+    filters: int = 16
+    """K of the Mint layer."""
+
+    device: str = "cpu"
+    """Where to compute: cpu or cuda."""
+
+    out: Path = Path("bench-growth.png")
+    """The plot, as .png, .svg or .pdf."""
+
+    def run(self) -> dict[str, Any]:
+        from mintnet.bench import bench_growth
+        from mintnet.figures import render, save_picture
+        from mintnet.figures.bench import draw_growth
+
+        out = console()
+        figures = bench_growth(self.filters, self.device, note=lambda line: out.print(line))
+        picture = render(partial(draw_growth, figures=figures), kind=self.out.suffix.lower()[1:])
+        out.print(strong(save_picture(picture, self.out)))
+        return figures

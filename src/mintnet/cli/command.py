@@ -1,0 +1,82 @@
+"""What commands have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from mintnet.cli.model import OpenModel
+    from mintnet.data import ImageData
+    from mintnet.solvers import Solver
+
+Model = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
+Count = Annotated[int, tyro.conf.arg(aliases=["-n"])]
+
+
+@dataclass(kw_only=True)
+class Command(ABC):
+    """A command: its options are its fields."""
+
+    json: Path | None = None
+    """Write the figures into this file, as JSON."""
+
+    @abstractmethod
+    def run(self) -> dict[str, Any]:
+        """Do the work, print for people, and return the figures as plain data."""
+
+
+@dataclass(kw_only=True)
+class ModelCommand(Command):
+    """A command about a trained model."""
+
+    model: Model
+    """A run folder, a saved model folder, or the name of a shipped model."""
+
+    device: str = "auto"
+    """Where to compute: cpu, cuda, or auto for a GPU if there is one."""
+
+    solver: Literal["auto", "wavefront", "fixed-point", "bisection"] = "auto"
+    """How layers are inverted."""
+
+    step: float = 1.0
+    """α of Algorithm 1, with --solver fixed-point."""
+
+    max_steps: int = 120
+    """T of Algorithm 1, with --solver fixed-point."""
+
+    def open(self) -> OpenModel:
+        """The model, on its device."""
+        from mintnet.cli.model import open_model
+
+        return open_model(self.model, self.device)
+
+    def chosen_solver(self) -> Solver | None:
+        """The solver that the options name; None for the default."""
+        from mintnet.solvers import Bisection, FixedPoint, Wavefront
+
+        if self.solver == "fixed-point":
+            return FixedPoint(step=self.step, max_steps=self.max_steps)
+        return {"auto": None, "wavefront": Wavefront(), "bisection": Bisection()}[self.solver]
+
+
+@dataclass(kw_only=True)
+class DataCommand(ModelCommand):
+    """A command about a trained model and images of its kind."""
+
+    data: Path | None = None
+    """The folder with the data set's files; digits need none."""
+
+    data_set: Annotated[str | None, tyro.conf.arg(aliases=["--name"])] = None
+    """The data set, where it is not the model's own: digits, mnist, cifar10, imagenet32, folder."""
+
+    split: Literal["test", "train"] = "test"
+    """Which part of the data set."""
+
+    def images(self, model: OpenModel) -> ImageData:
+        """The images that the options name."""
+        return model.images(self.data, self.data_set, self.split)

@@ -1,0 +1,75 @@
+"""mintnet evaluate: bits per dimension of a model on a whole set of images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from mintnet.cli.command import Command, Model
+from mintnet.cli.output import console
+
+
+@dataclass(kw_only=True)
+class Evaluate(Command):
+    """Mean bits per dimension over a whole set of images, with its standard error.
+
+    Computed in float32 whatever the training precision was. The dequantization noise of an image
+    depends on seed, draw and its place alone.
+    """
+
+    model: Model
+    """A run folder, a saved model folder or the name of a shipped model."""
+    data: Path | None = None
+    """Folder with the data set's files; the one it was trained on if not given."""
+    draws: int = 1
+    """Draws of dequantization noise for each image."""
+    data_set: Annotated[str | None, tyro.conf.arg(aliases=["--name"])] = None
+    """The data set, where it is not the model's own: digits, mnist, cifar10, imagenet32, folder."""
+    split: Literal["test", "train"] = "test"
+    """Which part of the data set."""
+    seed: int = 0
+    """Of the noise."""
+    batch_size: int = 100
+    """Images at a time, on each device; figures do not depend on it."""
+    devices: str | None = None
+    """A number, or auto for all there are."""
+    nodes: int | None = None
+    """Machines."""
+    accelerator: Literal["auto", "cpu", "cuda", "gpu", "mps"] = "auto"
+    """Kind of device."""
+
+    def run(self) -> dict[str, Any]:
+        """Evaluate, and return the figures."""
+        from mintnet.models.flow import Flow
+        from mintnet.models.locate import locate
+        from mintnet.training import Devices, evaluate
+        from mintnet.training.data import data_of
+        from mintnet.training.devices import is_first_process
+
+        folder = locate(self.model)
+        data = data_of(folder, self.split, self.data_set, self.data)
+        result = evaluate(
+            Flow.load(folder),
+            data,
+            draws=self.draws,
+            seed=self.seed,
+            batch_size=self.batch_size,
+            devices=Devices(self.devices, self.nodes, self.accelerator),
+        )
+        if is_first_process():
+            console().print(
+                f"{self.model}: {result.bits_per_dim:.4f} ± {result.standard_error:.4f} bits per "
+                f"dimension on {result.images:,} {self.split} images of {data.name}, "
+                f"{result.draws} draw{'s' if result.draws > 1 else ''} of noise",
+                markup=False,
+            )
+        return {
+            "model": self.model,
+            "data": data.name,
+            "split": self.split,
+            "precision": "float32",
+            **result.to_dict(),
+        }

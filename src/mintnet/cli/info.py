@@ -1,0 +1,79 @@
+"""`mintnet info`: what a model or a preset is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+from rich.markup import escape
+from rich.table import Table
+
+from mintnet.cli.command import Command
+from mintnet.cli.output import console, strong
+
+if TYPE_CHECKING:
+    from mintnet.models import Flow
+
+
+@dataclass(kw_only=True)
+class Info(Command):
+    """Say what a model or a preset is: its shape, layers, parameters and where it came from."""
+
+    model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
+    """A run folder, a saved model folder, or the name of a shipped model or a preset."""
+
+    def run(self) -> dict[str, Any]:
+        from mintnet.figures.gather import model_facts
+        from mintnet.models import PRESETS, Flow
+
+        preset = self.model in PRESETS and not Path(self.model).exists()
+        if preset:
+            flow, config, origin = Flow.preset(self.model), {}, "preset, fresh weights"
+        else:
+            from mintnet.cli.model import open_model
+
+            model = open_model(self.model, "cpu")
+            flow, config, origin = model.flow, model.config, str(model.folder)
+        net = {"kind", "net", "format", "levels", "logit_lambda"}
+        extra = {name: value for name, value in config.items() if name not in net}
+        _print(self.model, origin, model_facts(flow), extra, flow)
+        return {
+            "model": self.model,
+            "origin": origin,
+            "net": flow.net.config.to_dict(),
+            "levels": flow.levels,
+            "logit_lambda": flow.logit.lam,
+            "parameters": flow.net.parameter_count(),
+            "dimensions": flow.dimensions,
+            "layers": [
+                {"name": layer.name, "parameters": layer.parameter_count()}
+                for layer in flow.net.layers()
+            ],
+            **extra,
+        }
+
+
+def _print(
+    name: str, origin: str, facts: list[tuple[str, str]], extra: dict[str, Any], flow: Flow
+) -> None:
+    out = console()
+    out.print(f"{strong(name)}  ({escape(origin)})")
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for label, value in [*facts, *((key, _short(value)) for key, value in extra.items())]:
+        table.add_row(label, escape(value))
+    out.print(table)
+    layers = Table(title="Mint layers", title_justify="left", title_style="bold")
+    layers.add_column("layer", justify="right")
+    layers.add_column("what it is")
+    layers.add_column("parameters", justify="right")
+    for number, layer in enumerate(flow.net.layers(), 1):
+        layers.add_row(str(number), layer.name, f"{layer.parameter_count():,}")
+    out.print(layers)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {v}" for k, v in value.items() if v not in (None, False))
+    return str(value)

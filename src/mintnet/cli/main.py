@@ -1,0 +1,150 @@
+"""`mintnet`: picks the command, runs it, and turns users' mistakes into one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Union
+
+import tyro
+
+from mintnet.cli.command import Command
+from mintnet.cli.output import write_json
+
+COMMANDS = {
+    "train": "mintnet.cli.train:Train",
+    "evaluate": "mintnet.cli.evaluate:Evaluate",
+    "sample": "mintnet.cli.sample:Sample",
+    "reconstruct": "mintnet.cli.reconstruct:Reconstruct",
+    "interpolate": "mintnet.cli.interpolate:Interpolate",
+    "verify": "mintnet.cli.verify:Verify",
+    "tune-step": "mintnet.cli.tune_step:TuneStep",
+    "report": "mintnet.cli.report:Report",
+    "info": "mintnet.cli.info:Info",
+    "import-original": "mintnet.cli.import_original:ImportOriginal",
+    "data get": "mintnet.cli.data:Get",
+    "data verify": "mintnet.cli.data:VerifyFiles",
+    "bench invert": "mintnet.cli.bench:Invert",
+    "bench growth": "mintnet.cli.bench:Growth",
+    "demo": "mintnet.cli.demo:Demo",
+}
+"""Where each command is; "group name" makes a command of a group. A new one is a line here."""
+
+GROUPS = {
+    "data": "Get data sets, and check the files that are there.",
+    "bench": "Measure how fast things are.",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; exits with 1 for a mistake, 2 for a wrong call, 130 for Ctrl-C.
+
+    With MINTNET_DEBUG=1 in the environment a mistake shows its traceback too.
+
+    Examples:
+        >>> main(["info", "digits"])
+        digits...
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        command = parse(arguments or ["--help"])
+        if command.json is not None:
+            _check_writable(command.json)
+        figures = command.run()
+        if command.json is not None and _is_first_process():
+            write_json(command.json, figures)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _close_quietly()
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    except Exception as error:
+        if not _is_mistake(error) or os.environ.get("MINTNET_DEBUG") == "1":
+            raise
+        _fail(_one_line(error), 1)
+
+
+def parse(arguments: Sequence[str]) -> Command:
+    """The command that the arguments name, with its options filled in.
+
+    Examples:
+        >>> parse(["sample", "mnist", "-n", "9"]).count
+        9
+    """
+    kinds: Any = Union[tuple(_kinds())]  # noqa: UP007 - built when it runs
+    options = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
+    words = "Invertible networks: exact likelihoods, certified inverses."
+    found: Command = tyro.cli(
+        kinds, prog="mintnet", description=words, args=list(arguments), config=options
+    )
+    return found
+
+
+def _kinds() -> list[Any]:
+    """The commands as types, those of a group inside one."""
+    single: list[Any] = []
+    grouped: dict[str, list[Any]] = {}
+    annotated: Any = Annotated  # with types that are known only when it runs
+    union: Any = Union
+    for name, place in COMMANDS.items():
+        module, _, kind = place.partition(":")
+        if find_spec(module) is None:  # a command that this installation does not have
+            continue
+        found = getattr(import_module(module), kind)
+        group, _, inner = name.rpartition(" ")
+        words = (found.__doc__ or "").partition("\n\n")[0]
+        entry = annotated[found, tyro.conf.subcommand(inner, description=words)]
+        (grouped.setdefault(group, []) if group else single).append(entry)
+    groups = [
+        annotated[union[tuple(kinds)], tyro.conf.subcommand(name, description=GROUPS[name])]
+        for name, kinds in grouped.items()
+    ]
+    return [*single, *groups]
+
+
+def _is_mistake(error: Exception) -> bool:
+    """Whether it is something that a user can mend, and not a fault of the program."""
+    from safetensors import SafetensorError
+
+    from mintnet.solvers import InversionError
+
+    if isinstance(error, ValueError | InversionError | OSError | MemoryError | SafetensorError):
+        return True
+    return type(error).__name__ == "OutOfMemoryError"  # torch's
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _fail(reason: str, code: int) -> None:
+    print(f"mintnet: error: {reason}", file=sys.stderr)
+    raise SystemExit(code) from None
+
+
+def _is_first_process() -> bool:
+    """Whether this is the first of the processes that torchrun, Lightning or SLURM started."""
+    ranks = (os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
+    return next((rank for rank in ranks if rank is not None), "0") == "0"
+
+
+def _check_writable(path: Path) -> None:
+    """Say before the work begins that its figures would be lost."""
+    folder = path.expanduser().absolute().parent
+    while not folder.exists():
+        folder = folder.parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ValueError(f"--json {path} cannot be written; name a file in a folder of yours")
+
+
+def _close_quietly() -> None:
+    """Nobody reads the output any more; keep Python from complaining about it at its end."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())

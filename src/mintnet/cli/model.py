@@ -1,0 +1,113 @@
+"""MODEL on the command line: the weights, what is known about them, and their data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mintnet.data import NAMES, ImageData, load
+from mintnet.models import Flow
+from mintnet.models.locate import load_flow, locate
+from mintnet.models.storage import read_config
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A density model with its configuration.
+
+    Attributes:
+        name: as it was asked for.
+        folder: where its weights are.
+        flow: the model.
+        config: what was saved with it.
+    """
+
+    name: str
+    folder: Path
+    flow: Flow
+    config: dict[str, Any]
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return next(self.flow.parameters()).device
+
+    @property
+    def run(self) -> Path | None:
+        """The run folder that the weights belong to, if they do."""
+        places = (Path(self.name).expanduser(), self.folder, self.folder.parent)
+        marks = ("run.json", "metrics.jsonl", "metrics.csv")
+        return next((p for p in places if any((p / mark).is_file() for mark in marks)), None)
+
+    @property
+    def label(self) -> str:
+        """A short name, for titles and files."""
+        return (self.run or Path(self.name)).absolute().name or "model"
+
+    def images(self, folder: Path | None, name: str | None, split: str = "test") -> ImageData:
+        """Images for this model: from the folder given, or from where it was trained.
+
+        Args:
+            folder: with the files of the data set.
+            name: of the data set; the model's own if not given.
+            split: test or train.
+        """
+        own = self.config.get("data")
+        facts: dict[str, Any] = own if isinstance(own, dict) else {"name": own}
+        name = name or facts.get("name") or self.config.get("preset")
+        if name not in NAMES:
+            told = "it does not say which" if name is None else f"it says {name!r}"
+            raise ValueError(
+                f"{self.name}: on which images was it trained? {told}; name them with "
+                f"--data-set, one of {', '.join(NAMES)}"
+            )
+        place = folder or facts.get("folder")
+        if place is None and name != "digits":
+            raise ValueError(f"{name}: say with --data where its files are")
+        channels, height, _ = self.flow.shape
+        options: dict[str, Any] = {}
+        if name == "folder":
+            options = {"size": height, "grey": channels == 1}
+        data = load(name, split, place, **options)
+        if data.shape != self.flow.shape or data.levels > self.flow.levels:
+            raise ValueError(
+                f"{self.name} is a model of images of shape {self.flow.shape} with "
+                f"{self.flow.levels} levels; {name} has {data.shape} and {data.levels}"
+            )
+        return data
+
+
+def open_model(name: str, device: str = "auto") -> OpenModel:
+    """The model of that name or in that place, ready for exact arithmetic on a device."""
+    folder = locate(name)
+    config = read_config(folder, "flow")
+    flow = load_flow(name).to(pick_device(device))
+    for parameter in flow.parameters():
+        parameter.requires_grad_(False)
+    return OpenModel(name, folder, flow, config)
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name, checked to be there; TF32 is switched off on it.
+
+    Examples:
+        >>> pick_device("cpu")
+        device(type='cpu')
+        >>> pick_device("abacus")
+        Traceback (most recent call last):
+        ValueError: unknown device 'abacus'; expected cpu, cuda or auto
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"unknown device {name!r}; expected cpu, cuda or auto") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"--device {name}: there is no such GPU here; use --device cpu")
+    torch.backends.cudnn.allow_tf32 = False  # a certificate would hold for another function
+    torch.backends.cuda.matmul.allow_tf32 = False
+    return device

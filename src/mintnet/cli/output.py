@@ -1,0 +1,101 @@
+"""Printing for people, and figures for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+
+if TYPE_CHECKING:
+    from mintnet.solvers import Solution
+
+
+def console() -> Console:
+    """Where commands print."""
+    return Console(highlight=False, soft_wrap=True)
+
+
+def strong(words: object) -> str:
+    r"""Words that stand out, taken as they are: names of files may hold brackets.
+
+    Examples:
+        >>> strong("a [b].png")
+        '[bold]a \\[b].png[/]'
+    """
+    return f"[bold]{escape(str(words))}[/]"
+
+
+def write_json(path: Path, figures: dict[str, Any]) -> None:
+    """Write figures as JSON, whole or not at all; what is no number becomes null.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_json(Path(folder, "a.json"), {"bpd": 1.5, "error": math.nan})
+        ...     print(Path(folder, "a.json").read_text())
+        {
+         "bpd": 1.5,
+         "error": null
+        }
+    """
+    from mintnet.data.fetch import write
+
+    text = json.dumps(_plain(figures), indent=1, ensure_ascii=False) + "\n"
+    write(path.expanduser(), lambda part: part.write_text(text))
+
+
+def certificate(solution: Solution) -> dict[str, Any]:
+    """The certificate of an inversion as plain data."""
+    from mintnet.figures import layer_rows
+
+    layers = layer_rows(solution)
+    worst = max(layers, key=lambda row: row.residual, default=None)
+    return {
+        "samples": len(solution.residual),
+        "certified": int(solution.converged.sum()),
+        "end_to_end_residual": float(solution.residual.max()),
+        "worst_layer_residual": worst.residual if worst else None,
+        "worst_layer": worst.number if worst else None,
+    }
+
+
+def print_certificate(out: Console, facts: dict[str, Any]) -> None:
+    """Say how good an inversion is."""
+    whole = facts["certified"] == facts["samples"]
+    colour = "green" if whole else "red"
+    line = f"[{colour}]{facts['certified']} of {facts['samples']} inversions certified[/]"
+    line += f": end-to-end residual {facts['end_to_end_residual']:.1e}"
+    if facts["worst_layer_residual"] is not None:
+        line += f", worst layer {facts['worst_layer_residual']:.1e} (layer {facts['worst_layer']})"
+    out.print(f"{line}, as shares of the largest |z|")
+
+
+@contextmanager
+def progress(out: Console, words: str, total: float) -> Iterator[Callable[[float], None]]:
+    """A bar on a terminal, nothing elsewhere; gives a function that advances it."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
+        task = bar.add_task(words, total=total)
+
+        def advance(amount: float) -> None:
+            bar.advance(task, amount)
+
+        yield advance
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,85 @@
+"""`mintnet tune-step`: the best step for Algorithm 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mintnet.cli.command import Count, DataCommand
+from mintnet.cli.output import console, progress, strong
+
+if TYPE_CHECKING:
+    from mintnet.figures import Trial
+
+
+@dataclass(kw_only=True)
+class TuneStep(DataCommand):
+    """Search for the step α = 1/d of Algorithm 1: d = 1 to 5 by 0.5, then by 0.05 near the best.
+
+    The paper prints the divisor d as α. In Algorithm 1, and everywhere in mintnet, α is the step.
+    The default solver needs no step; this is for --solver fixed-point.
+    """
+
+    count: Count = 128
+    """How many images, from the first on."""
+
+    iterations: int = 120
+    """Iterations of Algorithm 1 in each layer."""
+
+    time_limit: float = 600.0
+    """Seconds, about: fewer images are taken where all need more. 0: no limit."""
+
+    out: Path | None = None
+    """A plot of the search, as .png, .svg or .pdf; none if not given."""
+
+    def run(self) -> dict[str, Any]:
+        from mintnet.figures import draw_trials, render, save_picture, tune_step
+        from mintnet.figures.gather import affordable
+
+        if self.count < 1 or self.iterations < 1:
+            raise ValueError("--count and --iterations are at least 1")
+        if self.out and self.out.suffix.lower() not in (".png", ".svg", ".pdf"):
+            raise ValueError(f"--out is a .png, .svg or .pdf file; got {self.out}")
+        out, model = console(), self.open()
+        images = self.images(model).images[: self.count].to(model.device)
+        count = affordable(model.flow, images, 28 * self.iterations, self.time_limit)
+        if count < len(images):
+            out.print(
+                f"On {count} of {len(images)} images, to take about {self.time_limit:.0f} s; "
+                "--time-limit 0 takes all"
+            )
+        with progress(out, "searching", 28) as advance:
+
+            def tick(trial: Trial) -> None:
+                advance(1)
+                out.print(f"d = {trial.divisor:<4g}  error {trial.error:.2e}", style="dim")
+
+            trials = tune_step(model.flow, images[:count], self.iterations, tick)
+        best = trials[0]
+        out.print(
+            f"[bold]The best step is α = {best.step:.4f} = 1/{best.divisor:g}[/]: reconstruction "
+            f"error {best.error:.2e} after {self.iterations} iterations in each layer, "
+            f"{count} images"
+        )
+        out.print(
+            f"In the paper's way of writing, α = {best.divisor:g}: it prints the divisor. Here α "
+            f"is the step, as in Algorithm 1: --solver fixed-point --step {best.step:.4f}"
+        )
+        if best.error > 1e-6:
+            out.print("[yellow]No single step inverts this model well; the default solver does.[/]")
+        path = None
+        if self.out is not None:
+            kind = self.out.suffix.lower()[1:]
+            path = save_picture(render(partial(draw_trials, trials=trials), kind=kind), self.out)
+            out.print(strong(path))
+        return {
+            "step": best.step,
+            "divisor": best.divisor,
+            "error": best.error,
+            "images": count,
+            "iterations": self.iterations,
+            "picture": path,
+            "trials": [trial.to_dict() for trial in trials],
+        }

@@ -1,0 +1,104 @@
+"""Many small images as one picture that can be seen."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mintnet.data.fetch import write
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+WIDTH = 640
+LINE = (72, 100, 122, 255)  # a colour that shows between black images and between white ones
+
+
+def image_grid(
+    images: Tensor,
+    levels: int = 256,
+    columns: int | None = None,
+    width: int = WIDTH,
+    row_gaps: tuple[int, ...] = (),
+) -> Image:
+    """Images side by side with lines between, each pixel enlarged to a square.
+
+    Args:
+        images: (N, C, H, W) uint8 with one channel or three.
+        levels: number of grey levels; the brightest, levels − 1, becomes white.
+        columns: images in a row; about a square if not given.
+        width: of the picture, about: pixels are enlarged by the whole number that comes nearest,
+            and never made smaller.
+        row_gaps: rows with a wider, transparent gap below them, counted from 0.
+
+    Examples:
+        >>> image_grid(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), levels=17, width=64).size
+        (66, 66)
+    """
+    from PIL import Image
+
+    if images.dim() != 4 or images.dtype != torch.uint8 or images.shape[1] not in (1, 3):
+        raise ValueError(
+            "expected uint8 images of shape (N, 1, H, W) or (N, 3, H, W); got "
+            f"{images.dtype} of shape {tuple(images.shape)}"
+        )
+    if not len(images):
+        raise ValueError("expected at least one image to draw; got none")
+    count, _, h, w = images.shape
+    columns = columns or math.ceil(math.sqrt(count))
+    rows = math.ceil(count / columns)
+    scale = max(1, round(width / (columns * w)))
+    gap, h, w = max(2, scale // 2), h * scale, w * scale
+    bright = (images.cpu().to(torch.float64) * (255 / (levels - 1))).round().to(torch.uint8)
+    large = bright.repeat_interleave(scale, 2).repeat_interleave(scale, 3).expand(-1, 3, -1, -1)
+    tops = np.arange(rows) * (h + gap)
+    for row in row_gaps:
+        tops[row + 1 :] += 2 * gap
+    canvas = np.zeros((int(tops[-1]) + h, columns * (w + gap) - gap, 4), np.uint8)
+    for k, image in enumerate(large.numpy()):
+        row, left = k // columns, k % columns * (w + gap)
+        top = int(tops[row])
+        above = 0 if row == 0 or row - 1 in row_gaps else gap
+        canvas[top - above : top + h, max(0, left - gap) : left + w] = LINE
+        canvas[top : top + h, left : left + w, :3] = image.transpose(1, 2, 0)
+    return Image.fromarray(canvas)
+
+
+def save_picture(picture: Image | bytes, path: str | Path) -> Path:
+    """Write a picture, whole or not at all; the ending of the name chooses the format.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     picture = image_grid(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))
+        ...     save_picture(picture, f"{folder}/grid.png").name
+        'grid.png'
+    """
+    path = Path(path).expanduser()
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; expected the name of a file for the picture")
+
+    def fill(part: Path) -> None:
+        if isinstance(picture, bytes):
+            part.write_bytes(picture)
+        else:
+            flat = picture if path.suffix.lower() in _TRANSPARENT else _on_white(picture)
+            flat.save(part)
+
+    write(path, fill)
+    return path
+
+
+_TRANSPARENT = (".png", ".webp", ".tif", ".tiff")
+
+
+def _on_white(picture: Image) -> Image:
+    from PIL import Image
+
+    colour = picture.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", colour.size, "white"), colour).convert("RGB")

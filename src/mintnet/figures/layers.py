@@ -1,0 +1,113 @@
+"""How an inversion went, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mintnet.models import Flow
+from mintnet.solvers import Solution, Solver
+
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One layer of a net in an inversion.
+
+    Attributes:
+        number: its place in the net, counted from 1 at the image's side.
+        name: what it is.
+        median_steps: the median over the samples.
+        most_steps: the largest number over the samples.
+        residual: the worst, as a share of the largest |z| that enters the layer's inverse.
+        failures: samples that are not certified.
+    """
+
+    number: int
+    name: str
+    median_steps: float
+    most_steps: int
+    residual: float
+    failures: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The row as plain data."""
+        return asdict(self)
+
+
+def layer_rows(solution: Solution) -> list[LayerRow]:
+    """The layers of a solved net that need a solver or failed, from the image's side on.
+
+    Examples:
+        >>> flow = Flow.preset("digits")
+        >>> rows = layer_rows(flow.solve(flow.sample_latents(3, seed=0)))
+        >>> len(rows), rows[0].number, rows[0].failures
+        (12, 1, 0)
+    """
+    rows = []
+    for number, part in enumerate(reversed(solution.parts), 1):
+        failures = int((~part.converged).sum())
+        if bool((part.evaluations > 1).any()) or failures:  # formulas are of no interest here
+            steps = part.steps.double()
+            rows.append(
+                LayerRow(
+                    number,
+                    part.name,
+                    float(steps.median()) if len(steps) else 0.0,
+                    int(steps.max()) if len(steps) else 0,
+                    float(part.residual.max()) if len(steps) else 0.0,
+                    failures,
+                )
+            )
+    return rows
+
+
+def solve_in_batches(
+    flow: Flow,
+    z: Tensor,
+    solver: Solver | None = None,
+    batch: int = BATCH,
+    tick: Callable[[int], None] | None = None,
+) -> Solution:
+    """The inverse of the flow's net for any number of samples; ``tick`` hears of each batch.
+
+    Examples:
+        >>> flow = Flow.preset("digits")
+        >>> z = flow.sample_latents(5, seed=0)
+        >>> solve_in_batches(flow, z, batch=2).value.shape
+        torch.Size([5, 1, 8, 8])
+    """
+    if not len(z):
+        raise ValueError("expected at least one sample; got none")
+    solutions = []
+    for part in z.split(batch):
+        solutions.append(flow.solve(part, solver))
+        if tick:
+            tick(len(part))
+    return join_solutions(solutions)
+
+
+def join_solutions(solutions: Sequence[Solution]) -> Solution:
+    """The solutions of several batches as that of one."""
+    if len(solutions) == 1:
+        return solutions[0]
+
+    def joined(name: str) -> Tensor:
+        return torch.cat([getattr(solution, name) for solution in solutions])
+
+    first = solutions[0]
+    columns = zip(*(solution.parts for solution in solutions), strict=True)
+    return Solution(
+        name=first.name,
+        value=joined("value"),
+        status=joined("status"),
+        residual=joined("residual"),
+        steps=joined("steps"),
+        evaluations=joined("evaluations"),
+        parts=tuple(join_solutions(column) for column in columns),
+    )

@@ -1,0 +1,55 @@
+"""Find a model by its name or its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mintnet.models.flow import Flow
+from mintnet.models.storage import CONFIG, ModelFileError
+
+SHIPPED: dict[str, Path] = {}
+"""Models that come with the package, by name."""
+
+PARTS = ("last", "best")
+
+
+def locate(name: str | Path) -> Path:
+    """The model folder meant by a run folder, a saved model folder or a shipped model's name.
+
+    A run folder stands for its last weights.
+
+    Examples:
+        >>> locate("nowhere/at-all")
+        Traceback (most recent call last):
+        mintnet.models.storage.ModelFileError: no model nowhere/at-all: expected a run folder, ...
+    """
+    path = Path(name).expanduser()
+    for folder in (path, path / PARTS[0]):
+        if (folder / CONFIG).is_file():
+            return folder
+    if str(name) in SHIPPED:
+        return SHIPPED[str(name)]
+    shipped = f"the name of a shipped model ({', '.join(SHIPPED) or 'there are none yet'})"
+    if (path / "run.json").is_file():
+        raise ModelFileError(f"{path} is a run that has not saved any weights yet")
+    if path.is_dir():
+        raise ModelFileError(
+            f"{path} holds no model: there is no {CONFIG} in it; expected a run folder, a saved "
+            f"model folder or {shipped}"
+        )
+    raise ModelFileError(
+        f"no model {name}: expected a run folder, a saved model folder or {shipped}"
+    )
+
+
+def load_flow(name: str | Path) -> Flow:
+    """The density model of that name or in that place, see `locate`.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as run:
+        ...     Flow.preset("digits").save(f"{run}/last")
+        ...     load_flow(run).shape
+        (1, 8, 8)
+    """
+    return Flow.load(locate(name))

@@ -1,0 +1,87 @@
+"""A fresh model and the images for a preset."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from mintnet.data import ImageData
+from mintnet.models.flow import LAMBDAS, Flow
+from mintnet.models.mintnet import PRESETS, MintNetConfig
+from mintnet.training.order import stream
+from mintnet.training.recipe import recipe_for
+
+
+def build_flow(
+    preset: str,
+    data: ImageData,
+    seed: int,
+    pairs: Sequence[int] | None = None,
+    filters: Sequence[int] | None = None,
+    logit_lambda: float | None = None,
+) -> Flow:
+    """The model of a preset for these images, with weights drawn from the seed.
+
+    Args:
+        preset: of `RECIPES`; ``folder`` fits its network to the images.
+        data: the training images.
+        seed: of the first weights.
+        pairs: pairs of Mint layers in each stage, instead of the preset's.
+        filters: K of each stage, instead of the preset's.
+        logit_lambda: λ, instead of the preset's.
+
+    Examples:
+        >>> from mintnet.data import load
+        >>> build_flow("digits", load("digits", "test"), seed=0).shape
+        (1, 8, 8)
+    """
+    recipe_for(preset)
+    config = PRESETS.get(preset) or _folder_config(data.shape)
+    if config.shape != data.shape:
+        raise ValueError(f"{preset} takes images of shape {config.shape}; got {data.shape}")
+    config = MintNetConfig(
+        config.shape,
+        tuple(pairs or config.pairs),
+        tuple(filters or config.filters),
+        config.activation,
+        config.kernel_size,
+        config.t_form,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream(seed, "weights"))
+        lam = LAMBDAS.get(preset, 0.05) if logit_lambda is None else logit_lambda
+        return Flow(config, lam, data.levels)
+
+
+def describe(data: ImageData, folder: str | None, size: int | None, grey: bool) -> dict[str, Any]:
+    """Which images a run is about, as plain data, with a checksum over about 1,000 of them.
+
+    Examples:
+        >>> from mintnet.data import load
+        >>> describe(load("digits", "test"), None, None, False)["images"]
+        360
+    """
+    some = data.images[:: max(1, len(data) // 1000)].contiguous().numpy().data
+    return {
+        "name": data.name,
+        "folder": folder,
+        "size": size,
+        "grey": grey,
+        "images": len(data),
+        "shape": list(data.shape),
+        "levels": data.levels,
+        "checksum": zlib.crc32(some),
+    }
+
+
+def _folder_config(shape: tuple[int, int, int]) -> MintNetConfig:
+    """About 100 hidden channels in each of up to three stages, as often as the size halves."""
+    c, h, w = shape
+    stages = 1
+    while stages < 3 and h % 2 == 0 and w % 2 == 0 and min(h, w) >= 8:
+        h, w, stages = h // 2, w // 2, stages + 1
+    filters = tuple(max(1, 96 // (c * 4**stage)) for stage in range(stages))
+    return MintNetConfig(shape, pairs=(4,) * stages, filters=filters)

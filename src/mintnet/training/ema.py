@@ -1,0 +1,65 @@
+"""A running average of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+class MovingAverage:
+    """Exponential moving average of a model's parameters: a ← d a + (1 − d) w.
+
+    The decay starts small, d = min(decay, (1 + n) / (10 + n)) after n updates, so that the
+    average soon forgets the first weights. A decay of 0 keeps no average at all.
+
+    Examples:
+        >>> model = nn.Linear(1, 1, bias=False)
+        >>> _ = nn.init.zeros_(model.weight)
+        >>> average = MovingAverage(model, decay=0.5)
+        >>> _ = nn.init.ones_(model.weight)
+        >>> average.update(model, 100)
+        >>> with average.applied(model):
+        ...     model.weight.item()
+        0.5
+        >>> model.weight.item()
+        1.0
+    """
+
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.weights: dict[str, Tensor] = {}
+        if decay:
+            self.weights = {n: p.detach().clone() for n, p in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model: nn.Module, updates: int) -> None:
+        """Take in the model's weights; ``updates`` counts those before."""
+        if not self.decay:
+            return
+        decay = min(self.decay, (1 + updates) / (10 + updates))
+        for name, parameter in model.named_parameters():
+            self.weights[name].lerp_(parameter, 1 - decay)
+
+    @contextmanager
+    def applied(self, model: nn.Module) -> Iterator[None]:
+        """Within this block the model has the averaged weights."""
+        own = {n: p.detach().clone() for n, p in model.named_parameters()} if self.decay else {}
+        _copy(self.weights, model)
+        try:
+            yield
+        finally:
+            _copy(own, model)
+
+    def to(self, device: torch.device) -> None:
+        """Move the average to a device."""
+        self.weights = {name: tensor.to(device) for name, tensor in self.weights.items()}
+
+
+@torch.no_grad()
+def _copy(weights: dict[str, Tensor], model: nn.Module) -> None:
+    parameters = dict(model.named_parameters())
+    for name, tensor in weights.items():
+        parameters[name].copy_(tensor)

@@ -1,0 +1,137 @@
+"""What a run does between its steps, for people and for disks; none of it changes the weights."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from lightning.pytorch import Callback, Trainer
+
+from mintnet.solvers import InversionError
+from mintnet.training.cadence import Cadence
+from mintnet.training.checkpoint import Checkpoint
+from mintnet.training.folder import RunFolder
+from mintnet.training.meter import Meter
+from mintnet.training.module import TrainingModule
+from mintnet.training.pictures import save_grid
+from mintnet.training.progress import Progress
+from mintnet.training.schedule import learning_rate
+
+SAMPLE_SEED = 1  # the same z each time, so that grids can be compared
+
+
+class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
+    """Reports, validates, draws samples and saves. Files are the first process's alone.
+
+    Args:
+        folder: where the files go.
+        cadence: how often.
+        progress: whom to tell.
+        extra: goes into the configuration of the models saved.
+        start: the state the run goes on from.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        cadence: Cadence,
+        progress: Progress,
+        extra: Mapping[str, Any],
+        start: Checkpoint | None = None,
+    ) -> None:
+        start = start or Checkpoint()
+        self.folder, self.cadence, self.progress, self.extra = folder, cadence, progress, extra
+        self.best, self.best_step = start.best, start.best_step
+        self.meter = Meter(start.seconds)
+        self.saved = time.monotonic()
+        self.train: dict[str, float] = {}
+        self.validation: dict[str, float] = {}
+
+    def on_train_start(self, trainer: Trainer, module: Any) -> None:
+        self.meter = Meter(self.meter.seconds)
+        self.progress.start(module.step, module.total)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Whatever is due after this step."""
+        step, done = module.step, module.step == module.total
+        self.meter.add(module.means, module.batch)
+        self.progress.step(step, self._shown())
+        with self.meter.paused():
+            if done or step % self.cadence.report_steps(module.steps_per_epoch) == 0:
+                self._report(trainer, module)
+            if done or step % module.steps_per_epoch == 0:
+                self._end_epoch(trainer, module, done)
+            if not trainer.is_global_zero:
+                return
+            every = self.cadence.sample_steps(module.total)
+            if every and (done or step % every == 0):
+                self._sample(trainer, module)
+            if done or self.cadence.checkpoint_due(step, time.monotonic() - self.saved):
+                self.save(module)
+
+    def save(self, module: TrainingModule) -> None:
+        """The newest weights as a model, and the checkpoint."""
+        self.save_model(module, "last")
+        state = module.state()
+        state.best, state.best_step = self.best, self.best_step
+        state.seconds = self.meter.seconds
+        state.write(self.folder.checkpoint)
+        self.saved = time.monotonic()
+
+    def save_model(self, module: TrainingModule, name: str) -> None:
+        """The weights that count (averaged, where there is an average) as a model folder."""
+        with module.average.applied(module.model):
+            module.task.save(self.folder.path / name, **self.extra, step=module.step)
+
+    def _shown(self) -> dict[str, float]:
+        means = {name: value for name, value in self.meter.means().items() if name != "loss"}
+        return {**means, "images/s": self.meter.rate()}
+
+    def _report(self, trainer: Trainer, module: TrainingModule) -> None:
+        """A line of the metrics about the steps since the last one."""
+        self.train = self._shown()
+        rate = learning_rate(module.plan.recipe, module.step - 1, module.total)
+        self._write(trainer, module, "train", {**self.train, "learning_rate": rate})
+        self.meter.reset()
+
+    def _end_epoch(self, trainer: Trainer, module: TrainingModule, done: bool) -> None:
+        epoch = -(-module.step // module.steps_per_epoch)
+        shown, every = dict(self.train), self.cadence.validation
+        if len(module.held) and every and (done or epoch % every == 0):
+            figures = module.validate()
+            self.validation = {k: v for k, v in figures.items() if k != "loss"}
+            self._write(trainer, module, "validation", self.validation)
+            shown.update({f"validation {k}": v for k, v in self.validation.items()})
+            figure = figures[module.task.figure_names[0]]
+            if self.best is None or figure < self.best:
+                self.best, self.best_step = figure, module.step
+                if trainer.is_global_zero:
+                    self.save_model(module, "best")
+        self.progress.epoch(epoch, module.epochs, shown)
+
+    def _sample(self, trainer: Trainer, module: TrainingModule) -> None:
+        try:
+            with module.average.applied(module.model):
+                images = module.task.samples(self.cadence.sample_count, SAMPLE_SEED)
+        except InversionError as error:
+            reason = str(error).splitlines()[0]
+            self._write(trainer, module, "samples", {"error": reason})
+            self.progress.note(f"no samples at step {module.step}: {reason}")
+            return
+        if images is not None:
+            levels = getattr(module.model, "levels", 256)
+            save_grid(self.folder.samples / f"step_{module.step:07d}.png", images, levels)
+
+    def _write(
+        self, trainer: Trainer, module: TrainingModule, kind: str, figures: dict[str, Any]
+    ) -> None:
+        if not trainer.is_global_zero:
+            return
+        epoch = module.step / module.steps_per_epoch
+        self.folder.append_metrics({"kind": kind, "step": module.step, "epoch": epoch, **figures})
+        numbers = {f"{kind}/{k}": v for k, v in figures.items() if isinstance(v, float)}
+        if trainer.logger is not None:
+            trainer.logger.log_metrics(numbers, step=module.step)

@@ -1,0 +1,201 @@
+"""`train`: one run, from its beginning or from where it was stopped, to its end."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mintnet.data import ImageData, load
+from mintnet.models.locate import load_flow
+from mintnet.training.build import build_flow, describe
+from mintnet.training.cadence import Cadence
+from mintnet.training.devices import (
+    Devices,
+    cpu_threads,
+    float32_math,
+    is_first_process,
+    make_trainer,
+    quiet,
+)
+from mintnet.training.files import RunError, disk_errors
+from mintnet.training.folder import RunFolder
+from mintnet.training.plan import Plan
+from mintnet.training.progress import Progress, Silent
+from mintnet.training.task import DensityTask, Task
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+    from mintnet.training.housekeeping import Housekeeping
+    from mintnet.training.module import TrainingModule
+
+
+def train(
+    preset: str,
+    run: str | Path,
+    *,
+    resume: bool = False,
+    devices: Devices | None = None,
+    cadence: Cadence | None = None,
+    progress: Progress | None = None,
+    **given: Any,
+) -> dict[str, Any]:
+    """Train a preset and return the run's figures.
+
+    Args:
+        preset: of `RECIPES`.
+        run: the run folder; it must be new or empty, unless ``resume``.
+        resume: go on with the run in the folder; begin one if there is none.
+        devices: where; one device if not given.
+        cadence: how often to report, sample and save.
+        progress: is told how the run goes.
+        **given: fields of `Plan` and `Recipe` that differ from the preset's.
+
+    Raises:
+        ValueError: `RunError` and others of its kind, for what a user can mend.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     small = dict(pairs=(1,), filters=(2,), batch_size=32, max_steps=2)
+        ...     figures = train("digits", f"{folder}/run", cadence=Cadence(samples=0), **small)
+        >>> figures["steps"], figures["finished"]
+        (2, True)
+    """
+    folder = RunFolder(Path(run).expanduser())
+    devices, cadence, progress = devices or Devices(), cadence or Cadence(), progress or Silent()
+    first = is_first_process()
+    if not first:
+        progress = Silent()
+    try:
+        with quiet(), disk_errors(folder.path):
+            return _train(preset, folder, resume, devices, cadence, progress, given, first)
+    except ValueError:
+        if first:
+            raise
+        raise SystemExit(1) from None  # the first process says why
+    finally:
+        progress.stop()
+
+
+def _train(
+    preset: str,
+    folder: RunFolder,
+    resume: bool,
+    devices: Devices,
+    cadence: Cadence,
+    progress: Progress,
+    given: dict[str, Any],
+    first: bool,
+) -> dict[str, Any]:
+    from mintnet.training.housekeeping import Housekeeping
+    from mintnet.training.module import TrainingModule
+
+    resume = resume or not first  # what the first process has written is no reason to refuse
+    plan, saved = _plan(preset, folder, resume, given)
+    data = load(plan.preset, "train", plan.data, size=plan.size, grey=plan.grey)
+    facts = describe(data, plan.data, plan.size, plan.grey)
+    task = _task(plan, data)
+    start = folder.read_checkpoint() if saved else None
+    if saved:
+        _same_images(folder, saved["data"], facts)
+    module = TrainingModule(task, data, plan, start)
+    keeper = Housekeeping(folder, cadence, progress, {"preset": plan.preset, "data": facts}, start)
+    if module.step >= module.total:
+        progress.note(f"{folder.path} is finished: {module.step} steps; nothing to do")
+        return _figures(module, keeper, folder, resumed_from=module.step)
+    begun = module.step
+    if first and not saved:
+        folder.write_configuration(
+            {"plan": plan.to_dict(), "data": facts, "model": task.describe(), "steps": module.total}
+        )
+    if first and saved:
+        folder.rewind_metrics(begun)
+        progress.note(f"going on with {folder.path} at step {begun} of {module.total}")
+    _fit(module, keeper, folder, devices)
+    return _figures(module, keeper, folder, resumed_from=begun if saved else None)
+
+
+def _fit(module: TrainingModule, keeper: Housekeeping, folder: RunFolder, devices: Devices) -> None:
+    from lightning.pytorch.loggers import TensorBoardLogger
+
+    from mintnet.training.module import NotFiniteError
+
+    precision = module.plan.recipe.precision
+    trainer: Trainer = make_trainer(
+        devices,
+        precision,
+        callbacks=[keeper],
+        logger=TensorBoardLogger(folder.path, name="", version="tensorboard"),
+        default_root_dir=folder.path,
+        max_epochs=math.ceil(module.total / module.steps_per_epoch) - module.epoch,
+        reload_dataloaders_every_n_epochs=1,
+        log_every_n_steps=2**30,
+    )
+    try:
+        with (
+            float32_math(tf32=precision in ("tf32", "bf16")),
+            cpu_threads(devices.threads, module.images[0].numel()),
+        ):
+            trainer.fit(module)
+    except NotFiniteError as error:
+        if trainer.is_global_zero:
+            keeper.save_model(module, "last")
+        raise RunError(
+            f"{error} at step {module.step + 1}, so the run stops; the weights before that step "
+            f"are in {folder.last}: try a lower learning rate or clip the gradient, in another run"
+        ) from error
+
+
+def _plan(
+    preset: str, folder: RunFolder, resume: bool, given: dict[str, Any]
+) -> tuple[Plan, dict[str, Any] | None]:
+    """The plan, and what the folder says about itself if a run is there to go on with."""
+    fresh = Plan.of(preset, **given)  # names an unknown preset before anything else
+    if not resume:
+        folder.require_empty()
+    if folder.is_empty() or not resume:
+        return fresh, None
+    saved = folder.read_configuration()
+    return Plan.resumed(saved, str(folder.path), preset, **given), saved
+
+
+def _task(plan: Plan, data: ImageData) -> Task:
+    flow = build_flow(plan.preset, data, plan.seed, plan.pairs, plan.filters, plan.logit_lambda)
+    if plan.init is not None:
+        start = load_flow(plan.init)
+        if (start.net.config, start.levels) != (flow.net.config, flow.levels):
+            raise RunError(
+                f"{plan.init} holds another network than {plan.preset}: {start.net.config}, where "
+                f"{flow.net.config} is expected"
+            )
+        flow.load_state_dict(start.state_dict())
+    return DensityTask(flow.double() if plan.recipe.precision == "float64" else flow)
+
+
+def _same_images(folder: RunFolder, before: dict[str, Any], now: dict[str, Any]) -> None:
+    for name in ("images", "shape", "levels", "checksum"):
+        if before.get(name) != now[name]:
+            raise RunError(
+                f"{folder.path} was begun with other images ({name} {before.get(name)}, now "
+                f"{now[name]}); give the same --data, or name another folder with --run"
+            )
+
+
+def _figures(
+    module: TrainingModule, keeper: Housekeeping, folder: RunFolder, resumed_from: int | None
+) -> dict[str, Any]:
+    return {
+        "preset": module.plan.preset,
+        "run": str(folder.path),
+        "steps": module.step,
+        "epochs": module.epochs,
+        "finished": module.step >= module.total,
+        "resumed_from": resumed_from,
+        "seconds": keeper.meter.seconds,
+        "train": keeper.train,
+        "validation": keeper.validation,
+        "best": keeper.best,
+        "best_step": keeper.best_step,
+    }

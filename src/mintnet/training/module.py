@@ -1,0 +1,181 @@
+"""The loop as a Lightning module: what a step does to the weights, and validation.
+
+Everything random about a step follows from the seed and the number of the step, so there is one
+counter, ``step``, and no other position to restore.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+
+from mintnet.data import ImageData
+from mintnet.training.checkpoint import Checkpoint
+from mintnet.training.ema import MovingAverage
+from mintnet.training.files import RunError
+from mintnet.training.order import Batches, flipped, held_out, part_of, permutation, stream
+from mintnet.training.plan import Plan
+from mintnet.training.schedule import learning_rate
+from mintnet.training.task import Batch, Task
+
+
+class NotFiniteError(RunError):
+    """The loss or its gradient is not finite; the weights are those before the step."""
+
+
+class TrainingModule(LightningModule):
+    """Trains a task on images after a plan.
+
+    Args:
+        task: the model and its loss.
+        data: the training images; those to hold out are chosen here.
+        plan: what is to be done with them.
+        start: the state to go on from.
+    """
+
+    def __init__(
+        self, task: Task, data: ImageData, plan: Plan, start: Checkpoint | None = None
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.model = task.model  # Lightning moves it and reduces its gradients
+        self.task, self.plan = task, plan
+        self.images, self.labels = data.images, data.labels
+        self.places, self.held = held_out(len(data), plan.recipe.validation)
+        self.batch = min(plan.recipe.batch_size, len(self.places))
+        self.steps_per_epoch = len(self.places) // self.batch
+        self.total = min(plan.recipe.epochs * self.steps_per_epoch, plan.recipe.max_steps or 2**62)
+        self.epochs = math.ceil(self.total / self.steps_per_epoch)
+        self.step = start.step if start else 0
+        """Steps done."""
+        self.average = MovingAverage(task.model, plan.recipe.ema)
+        self.means: dict[str, float] = {}
+        """The figures of the last step."""
+        self._optimizer_state = start.optimizer if start else None
+        if start is not None:
+            self.model.load_state_dict(start.model)
+            self.average.weights = start.average
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next step, from 0."""
+        return self.step // self.steps_per_epoch
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        recipe = self.plan.recipe
+        optimizer = torch.optim.Adam(
+            self.model.parameters(),
+            lr=recipe.learning_rate,
+            eps=recipe.eps,
+            weight_decay=recipe.weight_decay,
+            amsgrad=True,
+        )
+        if self._optimizer_state:
+            optimizer.load_state_dict(self._optimizer_state)
+        return optimizer
+
+    def on_fit_start(self) -> None:
+        """Move the images to the device where they take no more than a third of what is free."""
+        if self.trainer.world_size > self.batch:
+            raise RunError(
+                f"a batch of {self.batch} images cannot be split over {self.trainer.world_size} "
+                f"processes; use fewer devices or a larger batch size"
+            )
+        self.average.to(self.device)
+        if self.device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(self.device)
+            if self.images.numel() < free // 3:
+                self.images = self.images.to(self.device)
+
+    def train_dataloader(self) -> Batches:
+        """What is left of this epoch: the places of the images of each step."""
+        first = self.epoch * self.steps_per_epoch
+        last = min(first + self.steps_per_epoch, self.total)
+        order = self.places[permutation(self.plan.seed, self.epoch, len(self.places))]
+        batches = order[: self.steps_per_epoch * self.batch].reshape(-1, self.batch)
+        return Batches(list(batches[self.step - first : last - first]))
+
+    def transfer_batch_to_device(self, batch: Tensor, device: torch.device, _: int) -> Tensor:
+        return batch  # places are looked up where the images are
+
+    def training_step(self, places: Tensor, _: int) -> None:
+        """One step of the optimizer. The loss is the mean over the whole batch, whoever has it."""
+        recipe, world = self.plan.recipe, self.trainer.world_size
+        optimizer: Any = self.optimizers()
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate(recipe, self.step, self.total)
+        optimizer.zero_grad()
+        own = part_of(places, self.trainer.global_rank, world)
+        pieces = [piece for piece in own.tensor_split(recipe.accumulate) if len(piece)]
+        sums = self._no_sums()
+        for number, piece in enumerate(pieces, 1):
+            losses = self.task.losses(self._training_batch(piece))
+            with self._without_reduction(number < len(pieces)):
+                # gradients are averaged over processes, whose parts may differ in size
+                self.manual_backward(losses.sum() * (world / len(places)))
+            self._add(sums, losses.detach())
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip or float("inf"))
+        self.means = self._means(sums, len(places))
+        if not (math.isfinite(self.means["loss"]) and math.isfinite(float(norm))):
+            raise NotFiniteError(f"the loss is {self.means['loss']:g}, its gradient {norm:g}")
+        optimizer.step()
+        self.average.update(self.model, self.step)
+        self.step += 1
+
+    @torch.no_grad()
+    def validate(self) -> dict[str, float]:
+        """Figures of the held-out images, under noise of their own that never changes."""
+        sums = self._no_sums()
+        own = part_of(self.held, self.trainer.global_rank, self.trainer.world_size)
+        with self.average.applied(self.model):
+            self.model.eval()
+            for piece in own.split(self.batch):
+                seed = stream(0, "validation noise")
+                self._add(sums, self.task.losses(Batch(*self._look_up(piece), seed, 0)))
+            self.model.train()
+        return self._means(sums, len(self.held))
+
+    def state(self) -> Checkpoint:
+        """What must be kept to go on from here."""
+        optimizer: Any = self.optimizers(use_pl_optimizer=False)
+        return Checkpoint(
+            step=self.step,
+            model=self.model.state_dict(),
+            optimizer=optimizer.state_dict(),
+            average=self.average.weights,
+        )
+
+    def _training_batch(self, places: Tensor) -> Batch:
+        images, labels, index = self._look_up(places)
+        if self.plan.recipe.augmentation == "flip":
+            images = flipped(images, self.plan.seed, self.epoch, index)
+        return Batch(images, labels, index, stream(self.plan.seed, "noise"), self.epoch)
+
+    def _look_up(self, places: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+        labels = None if self.labels is None else self.labels[places].to(self.device)
+        images = self.images[places.to(self.images.device)].to(self.device)
+        return images, labels, places.to(self.device)
+
+    def _without_reduction(self, wanted: bool) -> contextlib.AbstractContextManager[None]:
+        model: Any = self.trainer.strategy.model
+        return model.no_sync() if wanted and hasattr(model, "no_sync") else contextlib.nullcontext()
+
+    def _no_sums(self) -> dict[str, Tensor]:
+        zero = torch.zeros((), dtype=torch.float64, device=self.device)
+        return dict.fromkeys(("loss", *self.task.figure_names), zero)
+
+    def _add(self, sums: dict[str, Tensor], losses: Tensor) -> None:
+        for name, figure in {"loss": losses, **self.task.figures(losses)}.items():
+            sums[name] = sums[name] + figure.double().sum()
+
+    def _means(self, sums: dict[str, Tensor], images: int) -> dict[str, float]:
+        """Means over the images of all processes, the same in each."""
+        values = torch.stack(list(sums.values()))
+        if self.trainer.world_size > 1:
+            values = self.trainer.strategy.reduce(values, reduce_op="sum")
+        return dict(zip(sums, (values / images).tolist(), strict=True))

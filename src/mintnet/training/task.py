@@ -1,0 +1,110 @@
+"""What is learned: a model and a loss for each image. The loop knows no more than this."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from mintnet.models.flow import Flow
+from mintnet.models.noise import uniform_noise
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images with what fixes all that is random about them.
+
+    Shapes: images (batch, C, H, W) uint8; labels (batch,) int64 or None; index (batch,).
+    """
+
+    images: Tensor
+    labels: Tensor | None
+    index: Tensor
+    seed: int
+    draw: int
+
+
+class Task(Protocol):
+    """A model and what it is trained for.
+
+    ``figure_names`` names what people read; by the first of them weights are chosen, and the
+    least is the best.
+    """
+
+    figure_names: tuple[str, ...]
+
+    @property
+    def model(self) -> nn.Module:
+        """The network whose parameters are trained."""
+        ...
+
+    def losses(self, batch: Batch) -> Tensor:
+        """The loss of each image, in nats. Shape: (batch,)."""
+        ...
+
+    def figures(self, losses: Tensor) -> dict[str, Tensor]:
+        """What people read, for each image, from its loss. Shapes: (batch,)."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """The model's shape as plain data."""
+        ...
+
+    def save(self, folder: Path, **extra: Any) -> None:
+        """Write the model into a folder."""
+        ...
+
+    def samples(self, count: int, seed: int) -> Tensor | None:
+        """New images, uint8, or None from a model that makes none."""
+        ...
+
+
+class DensityTask:
+    """Maximum likelihood: the loss is − log p of the dequantized image, in nats.
+
+    Examples:
+        >>> task = DensityTask(Flow.preset("digits"))
+        >>> images = torch.zeros(3, 1, 8, 8, dtype=torch.uint8)
+        >>> losses = task.losses(Batch(images, None, torch.arange(3), seed=0, draw=0))
+        >>> bool((task.figures(losses)["bpd"] == task.flow.bits_per_dim(images)).all())
+        True
+    """
+
+    figure_names: tuple[str, ...] = ("bpd",)
+
+    def __init__(self, flow: Flow) -> None:
+        self.flow = flow
+
+    @property
+    def model(self) -> nn.Module:
+        return self.flow
+
+    def losses(self, batch: Batch) -> Tensor:
+        flow = self.flow  # `log_prob` would check again in each step what is checked at the start
+        dtype = next(flow.parameters()).dtype
+        noise = uniform_noise(batch.seed, batch.draw, batch.index, flow.shape, dtype)
+        return -flow.log_density((batch.images.to(dtype) + noise) / flow.levels)
+
+    def figures(self, losses: Tensor) -> dict[str, Tensor]:
+        return {"bpd": losses / (self.flow.dimensions * math.log(2))}
+
+    def describe(self) -> dict[str, Any]:
+        flow = self.flow
+        return {
+            "kind": "flow",
+            "net": flow.net.config.to_dict(),
+            "parameters": flow.net.parameter_count(),
+            "logit_lambda": flow.logit.lam,
+            "levels": flow.levels,
+        }
+
+    def save(self, folder: Path, **extra: Any) -> None:
+        self.flow.save(folder, **extra)
+
+    @torch.no_grad()
+    def samples(self, count: int, seed: int) -> Tensor | None:
+        return self.flow.sample(count, seed=seed)

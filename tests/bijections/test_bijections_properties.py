@@ -1,0 +1,283 @@
+"""What every bijection of the registry must do."""
+
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mintnet import Bijection, Chain, Composed, MintNet, Solution
+from mintnet.bijections import TriangularBijection
+from mintnet.calculus import Verdict
+from mintnet.solvers import Wavefront
+from registry import CASES, HARD, SMALL, TRIANGULAR, Case, jacobian, trained_layer
+
+by_case = pytest.mark.parametrize("case", CASES, ids=str)
+by_triangular = pytest.mark.parametrize("case", TRIANGULAR, ids=str)
+
+
+def solver_for(case: Case) -> Wavefront | None:
+    return Wavefront() if case.name.startswith("trained") else None
+
+
+@cache
+def jacobian_of(case: Case) -> tuple[Bijection, Tensor, Tensor]:
+    """The bijection, two inputs and autograd's Jacobians there."""
+    bijection, x = case.build(), case.sample_input(2)
+    return bijection, x, jacobian(lambda x: bijection(x)[0], x)
+
+
+@cache
+def solved(case: Case) -> tuple[Bijection, Tensor, Tensor, Solution]:
+    """The bijection, three inputs, their images, and the solution for these."""
+    bijection, x = case.build(), case.sample_input(3)
+    z = bijection(x)[0].detach()
+    return bijection, x, z, bijection.solve(z, solver_for(case))
+
+
+@by_case
+def test_log_det_equals_autograd(case: Case) -> None:
+    bijection, x, j = jacobian_of(case)
+    _, expected = torch.linalg.slogdet(j)
+    y, log_det = bijection(x)
+    assert y.dtype == torch.float64 and log_det.shape == (2,)
+    error = (log_det.detach() - expected).abs() / expected.abs().clamp(min=1)
+    assert float(error.max()) <= case.tolerance
+    if not case.volume_preserving:
+        assert float(expected.abs().min()) > 1e-2, "a unit Jacobian hides errors"
+
+
+@by_case
+def test_volume_preserving_means_log_det_0(case: Case) -> None:
+    log_det = case.build()(case.sample_input())[1]
+    assert bool((log_det == 0).all()) is case.volume_preserving
+
+
+@by_triangular
+def test_jacobian_is_triangular_with_the_slopes_on_its_diagonal(case: Case) -> None:
+    bijection, x, j = jacobian_of(case)
+    assert isinstance(bijection, TriangularBijection)
+    rank = bijection.ordering.rank(case.input_shape).flatten()
+    later = rank[None, :] > rank[:, None]  # output i, input j
+    assert int(torch.count_nonzero(j[:, later])) == 0
+    if len(rank) > 1 and case.name not in DIAGONAL:
+        assert int(torch.count_nonzero(j[:, later.T])) > 0, "nothing is seen at all"
+    slope = bijection.evaluate(x)[1].flatten(1)
+    torch.testing.assert_close(j.diagonal(dim1=1, dim2=2), slope, rtol=1e-10, atol=1e-300)
+
+
+DIAGONAL = {
+    "composed-decreasing",
+    "composed-softplus",
+    "composed-arctan",
+    "composed-softplus-negative",
+    "composed-scaled-by-tensor",
+}
+
+
+@by_triangular
+def test_evaluate_equals_the_calculus(case: Case) -> None:
+    """The fast path of a layer against the map as it is written down."""
+    from mintnet.calculus import variable
+
+    bijection, x = case.build(), case.sample_input(2)
+    fast, plain = bijection.evaluate(x), bijection.function(variable(x))
+    torch.testing.assert_close(fast[0], plain.data, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(fast[1], plain.slope, rtol=1e-11, atol=0)
+
+
+@by_triangular
+def test_slopes_lie_within_their_proved_bounds(case: Case) -> None:
+    bijection = case.build()
+    certificate = bijection.certify()
+    assert certificate.onto is case.onto
+    assert certificate.injective
+    for size in (0.1, 1.0, 30.0, 1e3):
+        slope = bijection.evaluate(size * case.sample_input(4))[1].detach()
+        slack = 1e-12 * slope.abs()
+        known = slope.isfinite()  # products of exponentials overflow
+        assert bool(((slope >= certificate.low - slack) | ~known).all())
+        assert bool(((slope <= certificate.high + slack) | ~known).all())
+
+
+@by_case
+def test_round_trip(case: Case) -> None:
+    bijection, x, z, _ = solved(case)
+    with torch.no_grad():
+        back = bijection.inverse(z[:1], solver_for(case))
+    x = x[:1]
+    scale = x.abs().max()
+    assert back.shape == x.shape
+    assert float((back - x).abs().max() / scale) <= case.tolerance
+
+
+@by_case
+def test_solution_says_what_is_true(case: Case) -> None:
+    bijection, _, z, solution = solved(case)
+    assert bool(solution.converged.all()), solution.message
+    image = bijection.transform(solution.value)[0]
+    largest = z.abs().flatten(1).amax(1)
+    residual = (image - z).abs().flatten(1).amax(1) / largest
+    floor = 1e-14 if not isinstance(bijection, (Chain, MintNet)) else 1e-12
+    assert bool((residual <= 1.01 * solution.residual + floor).all())
+    for part in (solution.residual, solution.status, solution.steps, solution.evaluations):
+        assert part.shape == (len(z),)
+
+
+LOGIT = "rounding of the sigmoid near 1 is not allowed for"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(c, marks=pytest.mark.xfail(reason=LOGIT) if c.name == "logit-1e-6" else ())
+        for c in CASES
+    ],
+    ids=str,
+)
+def test_float32_residual(case: Case) -> None:
+    """At most 1e-5 of the largest |z| for each layer."""
+    bijection = case.build().float()
+    layers = bijection.leaves() if isinstance(bijection, Chain) else [bijection]
+    x = case.sample_input().float()
+    for layer in layers:
+        with torch.no_grad():
+            z = layer(x)[0]
+            solution = layer.solve(z, solver_for(case))
+            assert bool(solution.converged.all()), solution.message
+            gap = (layer.transform(solution.value)[0] - z).abs().flatten(1).amax(1)
+        assert bool((gap <= 1e-5 * z.abs().flatten(1).amax(1)).all())
+        x = z
+
+
+@pytest.mark.parametrize("index", [0, *HARD, 15, 39])
+def test_float32_residual_of_trained_layers_at_full_size(index: int, trained_arrays) -> None:
+    """Inputs are those that the layer meets inside the trained model."""
+    from registry import trained_flow
+
+    x = torch.from_numpy(trained_arrays["x"])[:2].float()
+    with torch.no_grad():
+        for part in trained_flow().net.chain.leaves():
+            if part is trained_flow().net.layers()[index]:
+                break
+            x = part.transform(x)[0]
+        layer = trained_layer(index).float()
+        z = layer(x)[0]
+        solution = layer.solve(z, Wavefront())
+    assert bool(solution.converged.all()), solution.message
+    gap = (layer.evaluate(solution.value)[0] - z).abs().flatten(1).amax(1)
+    assert bool((gap <= 1e-5 * z.abs().flatten(1).amax(1)).all())
+    assert float((solution.value - x).abs().max() / x.abs().max()) < 1e-2
+
+
+@by_case
+def test_batch_independence(case: Case) -> None:
+    """Samples alone give what they give together."""
+    bijection, x, _, together = solved(case)
+    with torch.no_grad():
+        z, log_det = bijection(x)
+        for i in range(3):
+            y, alone = bijection(x[i : i + 1])
+            torch.testing.assert_close(y[0], z[i], rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(alone[0], log_det[i], rtol=1e-12, atol=1e-12)
+        alone = bijection.solve(z[1:2], solver_for(case))
+    assert int(alone.status[0]) == int(together.status[1])
+    torch.testing.assert_close(alone.value[0], together.value[1], rtol=1e-9, atol=1e-9)
+
+
+@by_case
+def test_a_nan_sample_touches_no_other(case: Case) -> None:
+    bijection, _, z, clean = solved(case)
+    with torch.no_grad():
+        bad = z.clone()
+        bad[1].view(-1)[0] = float("nan")
+        mixed = bijection.solve(bad, solver_for(case))
+    assert mixed.converged.tolist() == [True, False, True]
+    assert bool(mixed.value[1].isnan().all())
+    torch.testing.assert_close(mixed.value[::2], clean.value[::2], rtol=1e-9, atol=1e-9)
+
+
+def _weights(module: nn.Module) -> dict[str, Tensor]:
+    return {name: p for name, p in module.named_parameters() if p.requires_grad}
+
+
+FEW_WEIGHTS = [c for c in SMALL if sum(p.numel() for p in c.build().parameters()) in range(1, 900)]
+
+
+@pytest.mark.parametrize("case", FEW_WEIGHTS, ids=str)
+def test_gradients_of_output_and_log_det_equal_differences(case: Case) -> None:
+    """Along a random direction in weights and input, central differences of both outputs."""
+    bijection = case.build().eval()
+    x = case.sample_input(2).requires_grad_()
+    weights = list(_weights(bijection).values())
+    generator = torch.Generator().manual_seed(5)
+
+    def draw(like: Tensor) -> Tensor:
+        return torch.randn(like.shape, generator=generator, dtype=torch.float64)
+
+    direction = [draw(w) for w in (*weights, x)]
+    cotangent: list[Tensor] = []
+
+    def scalar() -> Tensor:
+        y, log_det = bijection(x)
+        if not cotangent:
+            cotangent.extend((draw(y), draw(log_det)))
+        return (y * cotangent[0]).sum() + 3 * (log_det * cotangent[1]).sum()
+
+    gradients = torch.autograd.grad(scalar(), [*weights, x], allow_unused=True)
+    expected = sum(
+        float((g * d).sum()) for g, d in zip(gradients, direction, strict=True) if g is not None
+    )
+
+    def moved(amount: float) -> float:
+        with torch.no_grad():
+            for w, d in zip((*weights, x), direction, strict=True):
+                w.add_(amount * d)
+            value = float(scalar())
+            for w, d in zip((*weights, x), direction, strict=True):
+                w.sub_(amount * d)
+        return value
+
+    h = 1e-6 if "leaky" in case.name or case.name == "chain" else 1e-5
+    difference = (moved(h) - moved(-h)) / (2 * h)
+    assert difference == pytest.approx(expected, rel=2e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("case", [c for c in SMALL if "leaky" not in c.name], ids=str)
+def test_every_weight_moves_the_output_or_none_is_hidden(case: Case) -> None:
+    """Weights that are not masked get a gradient; none is silently left out."""
+    bijection, x = case.build(), case.sample_input(2)
+    y, log_det = bijection(x)
+    generator = torch.Generator().manual_seed(5)
+    loss = (y * torch.randn(y.shape, generator=generator, dtype=y.dtype)).sum() + log_det.sum()
+    if not loss.requires_grad:
+        assert not _weights(bijection)
+        return
+    loss.backward()
+    for name, weight in _weights(bijection).items():
+        assert weight.grad is not None and bool((weight.grad != 0).any()), name
+
+
+@by_triangular
+def test_verdict_of_injective_only_is_told(case: Case) -> None:
+    verdict = case.build().certify().verdict
+    expected = Verdict.ONTO if case.onto else Verdict.INJECTIVE
+    assert bool((verdict == expected).all()), verdict
+
+
+def test_composed_and_registry_cover_each_other() -> None:
+    """Every public bijection has an entry."""
+    import inspect
+
+    import mintnet
+
+    built = {type(part) for case in CASES for part in case.build().modules()}
+    public = {
+        value
+        for name in mintnet.__all__
+        if inspect.isclass(value := getattr(mintnet, name))
+        and issubclass(value, mintnet.Bijection)
+        and not inspect.isabstract(value)
+    }
+    assert Composed in public
+    assert public <= built

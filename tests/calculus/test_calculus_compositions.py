@@ -1,0 +1,194 @@
+"""Random compositions: slopes against autograd, bounds and verdicts against slopes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mintnet.calculus import (
+    ACTIVATIONS,
+    LOWER,
+    UPPER,
+    Arctan,
+    Exp,
+    Function,
+    Identity,
+    MaskedConv2d,
+    MaskedLinear,
+    Verdict,
+    certify,
+    unbounded,
+    variable,
+)
+from mintnet.calculus.expression import record
+from registry import away_from_zero, jacobian
+
+NAMES = (*ACTIVATIONS, *ACTIVATIONS, "arctan", "exp")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A function with what is needed to try it."""
+
+    function: Function
+    shape: tuple[int, ...]
+    upper: bool
+
+
+def _activation(name: str) -> Function:
+    return {**ACTIVATIONS, "arctan": Arctan, "exp": Exp}[name]()
+
+
+@st.composite
+def recipes(draw: st.DrawFn) -> Recipe:
+    dense, upper = draw(st.booleans()), draw(st.booleans())
+    groups = draw(st.integers(1, 3))
+    shape = (groups,) if dense else (groups, draw(st.integers(1, 3)), draw(st.integers(1, 3)))
+
+    def linear(copies_in: int, copies_out: int) -> Function:
+        bias = draw(st.booleans())
+        if dense:
+            return MaskedLinear(groups, copies_in, copies_out, upper, bias)
+        kernel = draw(st.sampled_from((1, 3, 5)))
+        return MaskedConv2d(groups, copies_in, copies_out, kernel, upper, bias)
+
+    def build(depth: int, copies: int) -> Function:
+        """A function from one copy of each channel to this many."""
+        leaf = Identity() if copies == 1 else linear(1, copies)
+        if depth == 0:
+            return leaf
+        kind = draw(
+            st.sampled_from(("activation", "linear", "sum", "difference", "product", "scale"))
+        )
+        if kind == "activation":
+            return _activation(draw(st.sampled_from(NAMES))) @ build(depth - 1, copies)
+        if kind == "linear":
+            inner = draw(st.integers(1, 3))
+            return linear(inner, copies) @ build(depth - 1, inner)
+        if kind == "scale":
+            factor = draw(st.sampled_from((-2.0, -0.5, 0.25, 3.0, 0.0, 1.0)))
+            return factor * build(depth - 1, copies)
+        first, second = build(depth - 1, copies), build(draw(st.integers(0, depth - 1)), copies)
+        if kind == "sum":
+            return first + second
+        return first - second if kind == "difference" else first * second
+
+    function = build(draw(st.integers(1, 5)), 1)
+    if draw(st.booleans()):  # many random functions are not monotone; these have a chance
+        function = draw(st.sampled_from((4.0, -4.0))) * Identity() + function
+    function = away_from_zero(function.double(), draw(st.integers(0, 1000)), 1.5)
+    return Recipe(function, shape, upper)
+
+
+def _inputs(recipe: Recipe, size: float, batch: int = 4) -> Tensor:
+    generator = torch.Generator().manual_seed(batch)
+    unit = torch.rand(batch, *recipe.shape, generator=generator, dtype=torch.float64)
+    return size * (2 * unit - 1)
+
+
+@given(recipes())
+@settings(max_examples=80)
+def test_slopes_equal_autograd_and_jacobians_are_triangular(recipe: Recipe) -> None:
+    x = _inputs(recipe, 1.0, 1)
+    with torch.no_grad():
+        value = recipe.function(variable(x))
+    if not bool(value.data.isfinite().all()) or float(value.data.abs().max()) > 1e100:
+        return  # exp(exp(…)) overflows
+    assert value.ordering in (None, UPPER if recipe.upper else LOWER)
+    j = jacobian(lambda x: recipe.function(variable(x)).data, x)[0]
+    rank = (UPPER if recipe.upper else LOWER).rank(recipe.shape).flatten()
+    assert int(torch.count_nonzero(j[rank[None, :] > rank[:, None]])) == 0
+    scale = max(float(j.abs().max()), 1.0)
+    torch.testing.assert_close(
+        value.slope.detach().flatten(), j.diagonal(), rtol=1e-9, atol=1e-13 * scale
+    )
+    slopes = value.slope.detach()
+    if bool((slopes.abs() > 1e-200).all()):
+        expected = slopes.abs().log().sum()
+        torch.testing.assert_close(value.log_det()[0].detach(), expected)
+
+
+@given(recipes())
+@settings(max_examples=80)
+def test_bounds_and_verdicts_hold(recipe: Recipe) -> None:
+    certificate = certify(recipe.function, recipe.shape)
+    image = recipe.function(unbounded(recipe.shape))
+    assert not bool((certificate.low > certificate.high).any())
+    for size in (1e-3, 1.0, 30.0, 1e3):
+        x = _inputs(recipe, size)
+        with torch.no_grad():
+            found = recipe.function(variable(x))
+        for value, bounds in ((found.data, image.value), (found.slope, image.slope)):
+            known = value.isfinite()
+            # Room for the rounding of the numbers themselves, which are computed plainly.
+            slack = 1e-9 * value.abs() + 1e-9 * min(size, 1.0)
+            assert bool(((value >= bounds.low - slack) | ~known).all())
+            assert bool(((value <= bounds.high + slack) | ~known).all())
+        sign = found.slope.sign() * image.slope.sign
+        assert bool((sign >= 0).all()), "a slope has the wrong sign"
+        assert bool(((found.data.sign() * image.value.sign >= 0) | found.data.isnan()).all())
+
+
+@given(recipes())
+@settings(max_examples=60)
+def test_what_is_proved_onto_or_injective_is(recipe: Recipe) -> None:
+    """Along each coordinate, with the others fixed: strictly monotone; onto reaches far."""
+    certificate = certify(recipe.function, recipe.shape)
+    if not certificate.injective:
+        return
+    x = _inputs(recipe, 1.0, 1)
+    index = torch.Generator().manual_seed(1)
+    place = int(torch.randint(x[0].numel(), (1,), generator=index))
+    ladder = torch.linspace(-4, 4, 9, dtype=torch.float64)
+    points = x.repeat(len(ladder), *(1,) * len(recipe.shape))
+    points.view(len(ladder), -1)[:, place] = ladder
+    with torch.no_grad():
+        y = recipe.function(variable(points)).data.reshape(len(ladder), -1)[:, place]
+    steps = y.diff()
+    if not bool(y.isfinite().all()) or float(y.abs().max()) > 1e8:
+        return
+    tiny = 1e-12 * y.abs().max()
+    assert bool((steps >= -tiny).all() or (steps <= tiny).all())
+    verdict = int(certificate.verdict.flatten()[place])
+    low = certificate.low.flatten()[place], certificate.high.flatten()[place]
+    least = float(torch.maximum(low[0], -low[1]))
+    if verdict == Verdict.ONTO and least > 0:
+        assert bool((steps.abs() >= (1 - 1e-9) * least * 1.0 - tiny).all())
+
+
+@given(recipes())
+@settings(max_examples=40)
+def test_recorded_expressions_are_the_same_function(recipe: Recipe) -> None:
+    nodes = record(recipe.function).nodes()
+    assert nodes[0].operation.value == "input" or nodes == [nodes[-1]]
+    assert sum(node.operation.value == "input" for node in nodes) == 1
+    seen: set[int] = set()
+    for node in nodes:
+        assert all(id(source) in seen for source in node.sources)
+        seen.add(id(node))
+
+
+def test_operators_of_values() -> None:
+    x = variable(torch.tensor([[2.0, -3.0]], dtype=torch.float64))
+    for y, value, slope in (
+        (1 - x, [-1, 4], [-1, -1]),
+        (x / 2, [1, -1.5], [0.5, 0.5]),
+        (x - x * x, [-2, -12], [-3, 7]),
+        (-x, [-2, 3], [-1, -1]),
+        (3 + x, [5, 0], [1, 1]),
+        (torch.tensor([2.0, 5.0]) * x, [4, -15], [2, 5]),
+    ):
+        assert y.data.tolist() == [value]
+        assert y.slope.tolist() == [slope]
+    with pytest.raises(TypeError, match="quantity of the calculus"):
+        x + "one"
+
+
+def test_log_det_of_negative_slopes() -> None:
+    x = variable(torch.tensor([[2.0, -3.0]], dtype=torch.float64))
+    assert (-3.0 * x).log_det().item() == pytest.approx(2 * torch.tensor(3.0).log().item())

@@ -1,0 +1,193 @@
+"""Each command does its work: pictures, figures, exit code 0."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from mintnet.models import Flow
+
+
+def figures(path: str) -> dict:
+    return json.loads(Path(path).read_text())
+
+
+def test_sample(mintnet, model):
+    code, out, _ = mintnet("sample", model, "-n", 9, "--out", "new/s.png", "--json", "s.json")
+    assert code == 0 and "9 of 9 inversions certified" in out
+    assert Image.open("new/s.png").size == (3 * 8 * 27 + 2 * 13, 3 * 8 * 27 + 2 * 13)
+    found = figures("s.json")
+    assert found["certified"] == found["samples"] == 9
+    assert found["end_to_end_residual"] < 1e-3 and found["worst_layer_residual"] < 1e-5
+
+
+def test_samples_follow_the_seed(mintnet, model):
+    for seed, name in ((1, "a"), (1, "b"), (2, "c")):
+        assert mintnet("sample", model, "-n", 4, "--seed", seed, "--out", f"{name}.png").code == 0
+    a, b, c = (Path(f"{name}.png").read_bytes() for name in "abc")
+    assert a == b != c
+
+
+@pytest.mark.parametrize("solver", ["auto", "wavefront", "fixed-point"])
+def test_solvers(mintnet, model, solver):
+    assert mintnet("sample", model, "-n", 2, "--solver", solver).code == 0
+
+
+def test_every_solver_has_a_name():
+    from mintnet.cli.sample import Sample
+    from mintnet.solvers import Bisection, FixedPoint, Wavefront
+
+    def chosen(**options):
+        return Sample(model="any", **options).chosen_solver()
+
+    assert chosen() is None and chosen(solver="wavefront") == Wavefront()
+    assert chosen(solver="bisection") == Bisection()
+    assert chosen(solver="fixed-point", step=0.5, max_steps=9) == FixedPoint(0.5, 9)
+
+
+def test_sample_as_jpeg(mintnet, model):
+    assert mintnet("sample", model, "-n", 4, "--out", "s.jpg").code == 0
+    assert Image.open("s.jpg").mode == "RGB"
+
+
+def test_reconstruct(mintnet, model):
+    code, out, _ = mintnet("reconstruct", model, "-n", 20, "--json", "r.json")
+    assert code == 0 and "20 of 20 images came back byte for byte" in out
+    assert "pixels in [0, 1]" in out
+    found = figures("r.json")
+    assert found["byte_exact"] == 20 and found["mean_error"] < 1e-9
+    assert Path("reconstructions.png").is_file()
+
+
+def test_interpolate(mintnet, model):
+    assert mintnet("interpolate", model, "--images", 5, 3, 1, 0, "--json", "i.json").code == 0
+    assert figures("i.json")["images"] == [5, 3, 1, 0]
+    assert Image.open("interpolation.png").size[0] > 500
+    assert mintnet("interpolate", model, "--seed", 4).code == 0
+
+
+def test_verify(mintnet, model):
+    code, out, _ = mintnet(
+        "verify", model, "-n", 6, "--iterations", 1, 4, 40, "--json", "v.json", "--out", "v.svg"
+    )
+    assert code == 0 and "lower MintLayer 1×8×8, K = 3" in out
+    found = figures("v.json")
+    assert [curve["divisor"] for curve in found["curves"]] == [1.0, 3.5]
+    assert all(len(curve["error"]) == 3 for curve in found["curves"])
+    assert found["curves"][0]["error"][0] > found["curves"][0]["error"][2]
+    assert len(found["layers"]) == 4 and all(row["failures"] == 0 for row in found["layers"])
+    assert Path("v.svg").read_text().startswith("<?xml")
+
+
+def test_tune_step(mintnet, model):
+    code, out, _ = mintnet(
+        "tune-step", model, "-n", 4, "--iterations", 6, "--out", "t.png", "--json", "t.json"
+    )
+    assert code == 0 and "the divisor" in out
+    found = figures("t.json")
+    assert found["step"] == pytest.approx(1 / found["divisor"])
+    assert found["error"] <= max(1e-12, min(trial["error"] for trial in found["trials"]))
+    assert {1.0, 1.5, 5.0} <= {t["divisor"] for t in found["trials"] if t["round"] == 1}
+
+
+def test_info(mintnet, model):
+    code, out, _ = mintnet("info", model, "--json", "i.json")
+    assert code == 0 and "1 × 8 × 8, 17 levels" in out
+    assert figures("i.json")["net"]["filters"] == [3, 1]
+    code, out, _ = mintnet("info", "mnist")
+    assert code == 0 and "437,200" in out
+
+
+def test_import_original(mintnet, fixtures):
+    source = fixtures / "original_density_grey.pth"
+    code, out, _ = mintnet("import-original", source, "imported", "--json", "i.json")
+    assert code == 0 and "λ = " in out
+    flow = Flow.load("imported")
+    assert flow.net.parameter_count() == figures("i.json")["parameters"]
+    assert mintnet("info", "imported").code == 0
+
+
+def test_import_original_takes_lambda(mintnet, fixtures):
+    shutil.copy(fixtures / "original_density_grey.pth", "alone.pth")
+    assert mintnet("import-original", "alone.pth", "m", "--logit-lambda", 0.01).code == 0
+    assert Flow.load("m").logit.lam == 0.01
+
+
+def test_data(mintnet):
+    assert mintnet("data", "get", "digits", "--json", "d.json").code == 0
+    assert figures("d.json") == {"name": "digits", "files": []}
+    assert mintnet("data", "verify", "digits").code == 0
+
+
+def test_report(mintnet, tiny_flow):
+    tiny_flow.save("run/last", preset="digits", data={"name": "digits"})
+    rows = [
+        {"kind": kind, "step": step, "bpd": 3 - step / 100}
+        for step in (10, 20, 30)
+        for kind in ("train", "validation")
+    ]
+    Path("run/metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + '\n{"kind": "tr')
+    Path("run/run.json").write_text('{"seed": "<b>7</b>"}')
+    code, out, _ = mintnet(
+        "report", "run", "--samples", 4, "--reconstructions", 6, "--likelihood", 20,
+        "--time-limit", 0.1, "--json", "r.json",
+    )  # fmt: skip
+    assert code == 0 and "run/report.html" in out
+    page = Path("run/report.html").read_text()
+    for words in ("Samples", "Training", "Reconstructions", "Interpolation", "Invertibility"):
+        assert f"<h2>{words}</h2>" in page
+    assert "<b>7</b>" not in page and "&lt;b&gt;7" in page
+    assert figures("r.json")["headlines"]["images back byte for byte"] == "6 / 6"
+
+
+def test_help_lists_every_command(mintnet):
+    code, out, _ = mintnet("--help")
+    assert code == 0
+    for name in ("train", "evaluate", "sample", "tune-step", "import-original", "demo", "data"):
+        assert f"• {name} " in out
+    assert mintnet().out == out
+
+
+def test_names_with_brackets(mintnet, model):
+    code, out, _ = mintnet("sample", model, "-n", 1, "--out", "a [bold]b[/].png")
+    assert code == 0 and "a [bold]b[/].png" in out
+
+
+def test_the_command_line_is_light():
+    """Neither plots nor training are loaded before they are needed."""
+    heavy = "matplotlib", "lightning", "PIL", "tensorboard", "pooch"
+    words = f"""
+import sys, torch
+before = set(sys.modules)
+from mintnet.cli.main import parse
+parse(["sample", "model"])
+print([name for name in {heavy!r} if name in set(sys.modules) - before])
+"""
+    done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_folder_of_pictures(mintnet):
+    flow = Flow.preset("digits")
+    wide = type(flow.net.config)((3, 8, 8), pairs=(1,), filters=(2,))
+    Flow(wide).save("m", preset="folder", data={"name": "folder", "folder": "pictures"})
+    Path("pictures").mkdir()
+    for k in range(20):
+        Image.new("RGB", (9, 12), (k, 2 * k, 3 * k)).save(f"pictures/{k}.png")
+    assert mintnet("reconstruct", "m", "-n", 2).code == 0
+    assert mintnet("reconstruct", "m", "--data", "pictures").code == 0
+
+
+@pytest.mark.slow
+def test_trained_model_comes_back_byte_for_byte(mintnet, fixtures, trained, trained_arrays):
+    from mintnet.figures import reconstruct
+
+    images = torch.as_tensor(trained_arrays["images"]).to(torch.uint8)
+    result = reconstruct(trained, images)
+    assert result.exact == len(images)
+    assert float(result.errors.mean()) < 1e-9

@@ -1,0 +1,183 @@
+"""Users' mistakes: one line, a code that is not 0, nothing overwritten."""
+
+import errno
+import json
+import os
+import resource
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from mintnet.models import Flow, MintNetConfig
+
+
+@contextmanager
+def full_disk(size: int = 64) -> Iterator[None]:
+    """No file may grow beyond a few bytes: writing fails as on a disk without room."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_no_model(fails):
+    fails(["sample", "nowhere"], "nowhere", "run folder")
+    Path("empty").mkdir()
+    fails(["sample", "empty"], "empty", "config.json")
+    Path("words.txt").write_text("words")
+    fails(["info", "words.txt"], "words.txt")
+
+
+def test_damaged_model(fails, model):
+    shutil.copytree(model, "damaged")
+    weights = Path("damaged/model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:100])
+    fails(["sample", "damaged"], "damaged")
+    Path("damaged/config.json").write_text("{")
+    fails(["sample", "damaged"], "damaged")
+
+
+def test_model_without_data(fails, tiny_flow):
+    tiny_flow.save("m")
+    fails(["reconstruct", "m"], "--data-set")
+    fails(["reconstruct", "m", "--data-set", "mnist"], "--data")
+    fails(["reconstruct", "m", "--data-set", "mnist", "--data", "nowhere"], "nowhere")
+
+
+def test_data_of_another_shape(fails):
+    Flow(MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,))).save("m", data="digits")
+    fails(["reconstruct", "m"], "(1, 4, 4)", "(1, 8, 8)")
+
+
+def test_text_file_among_pictures(fails):
+    Flow(MintNetConfig((3, 8, 8), pairs=(1,), filters=(2,))).save("m", data="folder")
+    Path("pictures").mkdir()
+    for k in range(12):
+        Image.new("RGB", (8, 8)).save(f"pictures/{k}.png")
+    Path("pictures/notes.txt").write_text("not a picture")
+    fails(["reconstruct", "m", "--data", "pictures"], "notes.txt")
+
+
+def test_options_out_of_range(fails, model):
+    fails(["sample", model, "-n", 0], "--count")
+    fails(["sample", model, "--temperature", -1], "temperature")
+    fails(["sample", model, "--solver", "fixed-point", "--step", 3.5], "1/3.5")
+    fails(["interpolate", model, "--images", 0, 1, 2, 360], "359")
+    fails(["verify", model, "--divisors", 0.4], "--divisors")
+    fails(["verify", model, "--out", "plot.doc"], "plot.doc")
+    fails(["sample", model, "--device", "abacus"], "abacus")
+
+
+def test_not_converged_writes_nothing(fails, model):
+    fails(["sample", model, "--solver", "fixed-point", "--max-steps", 0], "not certified")
+    assert not Path("samples.png").exists()
+
+
+def test_wrong_calls_end_with_2(mintnet, model):
+    for arguments in (["smaple"], ["sample"], ["sample", model, "--tempo", "3"], ["data"]):
+        code, _, err = mintnet(*arguments)
+        assert code == 2 and err and "Traceback" not in err
+
+
+def test_full_disk_keeps_what_was_there(fails, model):
+    for name in ("samples.png", "figures.json"):
+        Path(name).write_bytes(b"old")
+    with full_disk():
+        fails(["sample", model, "-n", 4], "samples.png", "cannot be written")
+        fails(["info", model, "--json", "figures.json"], "figures.json")
+    assert Path("samples.png").read_bytes() == Path("figures.json").read_bytes() == b"old"
+    assert sorted(os.listdir()) == ["figures.json", "samples.png"]  # nothing half-written
+
+
+def test_full_disk_while_a_model_is_saved(fails, fixtures):
+    with full_disk():
+        fails(["import-original", fixtures / "original_density_grey.pth", "new"])
+    assert not Path("new/config.json").exists()
+
+
+def test_import_never_overwrites(fails, fixtures, model):
+    shutil.copytree(model, "mine")
+    before = Path("mine/model.safetensors").read_bytes()
+    fails(["import-original", fixtures / "original_density_grey.pth", "mine"], "not empty")
+    assert Path("mine/model.safetensors").read_bytes() == before
+
+
+def test_import_of_other_files(fails, fixtures):
+    fails(["import-original", "nowhere.pth", "new"], "nowhere.pth")
+    Path("words.pth").write_text("words")
+    fails(["import-original", "words.pth", "new"], "words.pth")
+    fails(["import-original", fixtures / "original_classifier.pth", "new"], "classifier")
+    assert not Path("new").exists()
+
+
+def test_places_that_cannot_be_written(fails, model):
+    Path("file").write_text("a file, not a folder")
+    Path("folder").mkdir()
+    fails(["sample", model, "-n", 2, "--out", "file/s.png"], "file/s.png")
+    fails(["sample", model, "-n", 2, "--out", "folder"], "folder")
+    fails(["sample", model, "-n", 2, "--out", "s.unheard-of"], "unheard-of")
+    fails(["sample", model, "--json", "folder"], "--json")
+    fails(["sample", model, "--json", "file/s.json"], "--json")
+    fails(["report", model, "--out", "folder", "--samples", 1, "--reconstructions", 1], "folder")
+    assert Path("file").read_text() == "a file, not a folder"
+
+
+def test_damaged_data(fails, model):
+    Path("data").mkdir()
+    Path("data/train-images-idx3-ubyte").write_bytes(b"short")
+    fails(["data", "verify", "mnist", "data"], "missing or damaged")
+    fails(["data", "get", "mnist", "data"], "train-images-idx3-ubyte")
+    fails(["data", "get", "minst"], "minst", "mnist")
+    assert Path("data/train-images-idx3-ubyte").read_bytes() == b"short"
+
+
+def test_interrupt(mintnet, model, monkeypatch):
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Flow, "solve", stop)
+    code, _, err = mintnet("sample", model)
+    assert code == 130 and err == "mintnet: error: interrupted\n"
+
+
+def test_a_fault_of_the_program_shows_itself(mintnet, model, monkeypatch):
+    def fault(*_: object, **__: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(Flow, "solve", fault)
+    with pytest.raises(KeyError):
+        mintnet("sample", model)
+
+
+def test_debug_shows_the_traceback(mintnet, monkeypatch):
+    monkeypatch.setenv("MINTNET_DEBUG", "1")
+    with pytest.raises(ValueError):
+        mintnet("sample", "nowhere")
+
+
+def test_out_of_memory_and_of_disk(fails, model, monkeypatch):
+    def too_much(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def no_room(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "somewhere")
+
+    monkeypatch.setattr(Flow, "solve", too_much)
+    fails(["sample", model], "out of memory")
+    monkeypatch.setattr(Flow, "solve", no_room)
+    fails(["sample", model], "somewhere: No space left on device")
+
+
+def test_json_is_valid_where_figures_are_not_numbers(mintnet, model, monkeypatch):
+    from mintnet.cli.info import Info
+
+    monkeypatch.setattr(Info, "run", lambda self: {"bpd": float("nan"), "at": [float("inf"), 1]})
+    assert mintnet("info", model, "--json", "i.json").code == 0
+    assert json.loads(Path("i.json").read_text()) == {"bpd": None, "at": [None, 1]}

@@ -1,0 +1,116 @@
+"""The figures behind the pictures."""
+
+import math
+
+import pytest
+import torch
+
+from mintnet.figures import (
+    ANGLES,
+    ErrorCurve,
+    error_curve,
+    interpolate,
+    join_solutions,
+    layer_rows,
+    pixel_error,
+    reconstruct,
+    solve_in_batches,
+    tune_step,
+)
+from mintnet.figures.gather import affordable, bits_per_dim
+from mintnet.figures.invertibility import invert_with
+from mintnet.figures.tuning import FLOOR, around
+from mintnet.solvers import FixedPoint
+
+
+def test_reconstruction(flow, images):
+    result = reconstruct(flow, images, batch=3)
+    assert result.exact == len(images)
+    assert float(result.errors.max()) < 1e-9
+    assert result.to_dict()["certified"] == len(images)
+    assert [row.number for row in layer_rows(result.solution)] == [1, 2, 4, 5]  # 3 is a squeeze
+
+
+def test_pixel_error_by_hand(flow):
+    black = torch.zeros(1, 1, 4, 4, dtype=torch.uint8)
+    y, _ = flow.logit.transform(torch.full((1, 1, 4, 4), 0.5 / 17 + 0.1))
+    assert float(pixel_error(flow, black, y)) == pytest.approx(0.01, rel=1e-5)
+
+
+def test_batches_change_nothing(flow):
+    z = flow.sample_latents(7, seed=1)
+    whole, parts = solve_in_batches(flow, z), solve_in_batches(flow, z, batch=2)
+    assert torch.allclose(whole.value, parts.value, atol=1e-5)
+    assert parts.residual.shape == (7,) and len(parts.parts) == len(whole.parts)
+    assert join_solutions([whole]) is whole
+
+
+def test_failures_are_counted(flow, images):
+    solution = flow.solve(flow.encode(images), FixedPoint(max_steps=0))
+    assert sum(row.failures for row in layer_rows(solution)) > 0
+
+
+def test_interpolation_is_the_formula(flow, images):
+    between = interpolate(flow, images[:4])
+    assert torch.equal(between[[0, 7, 56, 63]], images[:4])
+    z = flow.encode(images[:4])
+    phi, psi = ANGLES[2], ANGLES[5]
+    mixed = math.cos(phi) * (math.cos(psi) * z[0] + math.sin(psi) * z[1])
+    mixed = mixed + math.sin(phi) * (math.cos(psi) * z[2] + math.sin(psi) * z[3])
+    assert torch.equal(flow.decode(mixed[None])[0], between[2 * 8 + 5])
+    with pytest.raises(ValueError, match="four"):
+        interpolate(flow, images[:3])
+
+
+def test_iterations_are_those_of_algorithm_1(flow, images):
+    z = flow.encode(images)
+    layer = flow.net.layers()[-1]
+    x = layer.start(z)
+    for _ in range(3):
+        y, slope = layer.evaluate(x)
+        x = x - 0.4 * (y - z) / slope
+    for layer in reversed(flow.net.chain.leaves()[:-1]):
+        target, x = x, layer.start(x) if hasattr(layer, "start") else layer.solve(x).value
+        for _ in range(3 if hasattr(layer, "start") else 0):
+            y, slope = layer.evaluate(x)
+            x = x - 0.4 * (y - target) / slope
+    assert torch.allclose(invert_with(flow, z, 0.4, 3), x, atol=1e-5)
+
+
+def test_error_curve(flow, images):
+    curve = error_curve(flow, images, 0.5, (0, 2, 60))
+    assert curve.errors.shape == (3, len(images))
+    assert curve.centre[0] > curve.centre[1] > curve.centre[2] and curve.centre[2] < 1e-10
+
+
+def test_band():
+    errors = torch.tensor([[1e-2, 1e-4], [0.0, 0.0]])
+    curve = ErrorCurve(1.0, (1, 2), errors)
+    assert curve.centre[0] == pytest.approx(1e-3) and curve.spread[0] == pytest.approx(10.0)
+    assert curve.centre[1] > 0 and curve.spread[1] == 1.0
+
+
+def test_a_step_that_diverges_counts_as_lost(flow, images):
+    curve = error_curve(flow, images, 50.0, (200,))
+    assert 0.01 < curve.centre[0] <= 1.0  # finite, and as bad as can be
+
+
+def test_tuning(flow, images):
+    trials = tune_step(flow, images, iterations=4)
+    assert max(trials[0].error, FLOOR) == max(min(trial.error for trial in trials), FLOOR)
+    assert trials[0].step == 1 / trials[0].divisor
+    near = {trial.divisor for trial in trials if trial.round == 2}
+    best = next(trial for trial in trials if trial.round == 1).divisor
+    assert near == set(around(best)) - {1 + k / 2 for k in range(9)}
+
+
+def test_bits_per_dim_is_the_flow_s(flow, images):
+    mean, error, count = bits_per_dim(flow, images, most=5, seed=3, batch=2)
+    expected = flow.bits_per_dim(images[:5], seed=3).double()
+    assert mean == pytest.approx(float(expected.mean()), abs=1e-6) and count == 5
+    assert error == pytest.approx(float(expected.std()) / math.sqrt(5), abs=1e-6)
+
+
+def test_affordable(flow, images):
+    assert affordable(flow, images, 10**9, 1.0) == 4
+    assert affordable(flow, images, 1, 1e9) == affordable(flow, images, 1, 0) == len(images)

@@ -1,0 +1,122 @@
+"""The report is one page that needs nothing else."""
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from mintnet.data import ImageData
+from mintnet.figures import Contents, write_report
+from mintnet.figures.gather import Amounts, gather
+from mintnet.figures.report import Headline, Panel
+from mintnet.solvers import FixedPoint
+
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
+
+
+@pytest.fixture(scope="module")
+def page(flow, tmp_path_factory) -> Path:
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 17, (8, *flow.shape), dtype=torch.uint8, generator=generator)
+    folder = tmp_path_factory.mktemp("report")
+    run = folder / "run"
+    run.mkdir()
+    (run / "metrics.jsonl").write_text(
+        '{"kind": "train", "step": 1, "bpd": 3.0}\n{"kind": "validation", "step": 2, "bpd": 2.5}\n'
+    )
+    data = ImageData("digits", images, levels=17)
+    contents = gather(flow, data, "A <title>", run, Amounts(4, 8, 8, seconds=0.01))
+    contents.configuration = {"data": "from somewhere"}
+    return write_report(folder / "report.html", contents)
+
+
+class Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "img", "source", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_self_contained(page):
+    text = page.read_text()
+    assert not re.search(r"https?://|//[a-z]+\.", text)
+    assert "<script" not in text and "@import" not in text and "url(" not in text
+    for tag, attributes in Tags(text).found:
+        for name in ("src", "srcset", "href"):
+            if name in attributes:
+                assert attributes[name].startswith("data:"), (tag, name)
+
+
+def test_well_formed_and_accessible(page):
+    tags = Tags(page.read_text())
+    assert tags.open == []
+    assert all(attributes.get("alt") for tag, attributes in tags.found if tag == "img")
+    assert sum(tag == "h1" for tag, _ in tags.found) == 1
+    assert ("html", {"lang": "en"}) in tags.found
+    assert "A &lt;title&gt;" in page.read_text()
+
+
+def test_an_inversion_that_fails_is_told(flow, images):
+    data = ImageData("digits", images, levels=17)
+    contents = gather(
+        flow, data, "t", amounts=Amounts(2, 4, 4, seconds=0.01), solver=FixedPoint(max_steps=0)
+    )
+    assert not contents.samples.good and "not be certified" in contents.samples.note
+    assert not contents.interpolation.good and contents.interpolation.picture is None
+    assert any(not headline.good for headline in contents.headlines)
+
+
+def test_empty_parts_are_left_out(tmp_path):
+    path = write_report(
+        tmp_path / "r.html",
+        Contents("t", headlines=[Headline("1", "one")], samples=Panel(None, "none")),
+    )
+    text = path.read_text()
+    assert "<h2>Samples</h2>" in text and "Invertibility" not in text and "Training" not in text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+def test_opens_in_a_browser(page, tmp_path):
+    log = tmp_path / "net.json"
+    flags = (
+        "--headless --no-sandbox --disable-gpu --disable-background-networking "
+        "--disable-component-update --disable-sync --no-first-run --disable-default-apps "
+        "--virtual-time-budget=3000 --enable-logging=stderr"
+    )
+    done = subprocess.run(
+        [
+            str(CHROMIUM),
+            *flags.split(),
+            "--host-resolver-rules=MAP * ~NOTFOUND",
+            f"--user-data-dir={tmp_path / 'profile'}",
+            f"--log-net-log={log}",
+            "--dump-dom",
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "<h2>Samples</h2>" in done.stdout
+    assert "CONSOLE" not in done.stderr, done.stderr
+    asked = set(re.findall(r'"url":"((?:https?|wss?)://[^"]*)"', log.read_text()))
+    own = re.compile(r"https?://[a-z0-9.]*\.(google|googleapis|gstatic)\.com/")  # the browser's
+    assert not [url for url in asked if not own.match(url)]

@@ -1,0 +1,222 @@
+"""Every solver on every triangular bijection, its gradients, and its independence of the batch."""
+
+import pytest
+import torch
+
+from mintnet import (
+    Auto,
+    Bisection,
+    Composed,
+    FixedPoint,
+    InversionError,
+    MintLayer,
+    Solution,
+    Status,
+    Wavefront,
+)
+from mintnet.bijections import TriangularBijection
+from mintnet.calculus import Exp, Identity, MaskedConv2d, Softplus, Tanh
+from mintnet.solvers import Solver
+from registry import HARD, TRIANGULAR, Case, away_from_zero, strictly_earlier, trained_layer
+
+SOLVERS: dict[str, Solver] = {
+    "fixed-point": FixedPoint(),
+    "slow fixed-point": FixedPoint(step=0.5, max_steps=400),
+    "wavefront": Wavefront(),
+    "bisection": Bisection(),
+    "auto": Auto(),
+}
+by_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
+SMALLEST = [c for c in TRIANGULAR if torch.Size(c.input_shape).numel() <= 24]
+
+
+@pytest.mark.parametrize("case", SMALLEST, ids=str)
+def test_all_solvers_agree(case: Case) -> None:
+    bijection, x = case.build(), case.sample_input(2)
+    z = bijection(x)[0].detach()
+    for name, solver in SOLVERS.items():
+        if name in ("bisection", "slow fixed-point") and z[0].numel() > 9:
+            continue  # some sixty evaluations for each coordinate
+        solution = bijection.solve(z, solver)
+        assert bool(solution.converged.all()), f"{name}: {solution.message}"
+        torch.testing.assert_close(solution.value, x, rtol=1e-9, atol=1e-9, msg=name)
+
+
+@pytest.mark.parametrize("index", HARD)
+def test_exact_solvers_agree_on_hard_layers(index: int) -> None:
+    """A corner of a trained layer on which Algorithm 1 with α = 1 does not settle quickly."""
+    layer = trained_layer(index, (4, 3))
+    generator = torch.Generator().manual_seed(0)
+    x = 12 * (2 * torch.rand(2, 1, 4, 3, generator=generator, dtype=torch.float64) - 1)
+    z = layer(x)[0].detach()
+    for solver in (Wavefront(), Bisection(), Auto()):
+        solution = layer.solve(z, solver)
+        assert bool(solution.converged.all()), solution.message
+        torch.testing.assert_close(solution.value, x, rtol=1e-9, atol=1e-9)
+
+
+def _small() -> TriangularBijection:
+    layer = away_from_zero(MintLayer(2, 2, (1, 2), activation="tanh").double(), 4, 2.0)
+    assert isinstance(layer, TriangularBijection)
+    return layer
+
+
+def _composed() -> TriangularBijection:
+    torch.manual_seed(1)
+    inner = MaskedConv2d(1, 2, 1, upper=True) @ Tanh() @ MaskedConv2d(1, 1, 2, upper=True)
+    return Composed(away_from_zero(-6.0 * Identity() + inner, 2).double(), (1, 2, 3))
+
+
+@pytest.mark.parametrize("make", [_small, _composed], ids=["mint", "composed-decreasing"])
+@by_solver
+def test_gradients_through_the_inverse_equal_differences(solver: Solver, make) -> None:
+    """Along a random direction in z and all weights."""
+    layer = make()
+    z = layer(torch.randn(2, *layer.event_shape, dtype=torch.float64))[0].detach().requires_grad_()
+    inputs = [z, *layer.parameters()]
+    direction = [torch.randn_like(part) for part in inputs]
+    cotangent = torch.randn_like(z)
+    gradients = torch.autograd.grad((layer.inverse(z, solver) * cotangent).sum(), inputs)
+    expected = sum(float((g * d).sum()) for g, d in zip(gradients, direction, strict=True))
+    values = []
+    for amount in (1e-5, -2e-5):
+        with torch.no_grad():
+            for part, d in zip(inputs, direction, strict=True):
+                part.add_(amount * d)
+            values.append(float((layer.inverse(z, Wavefront()) * cotangent).sum()))
+    assert (values[0] - values[1]) / 2e-5 == pytest.approx(expected, rel=1e-5)
+    for gradient in gradients:
+        assert bool((gradient != 0).any())
+
+
+@pytest.mark.parametrize("solver", [Auto(), FixedPoint()], ids=["auto", "fixed-point"])
+def test_gradcheck_in_z(solver: Solver) -> None:
+    layer = _composed()
+    z = torch.randn(1, 1, 2, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda z: layer.inverse(z, solver), (z,), atol=1e-6)
+
+
+def test_gradients_reach_the_weights_without_a_gradient_of_z() -> None:
+    layer = _small()
+    layer.inverse(torch.randn(2, 2, 1, 2, dtype=torch.float64)).sum().backward()
+    for name, weight in layer.named_parameters():
+        assert weight.grad is not None and bool((weight.grad != 0).any()), name
+
+
+@pytest.mark.xfail(reason="second derivatives through the inverse are 0 in silence")
+def test_second_derivatives_are_refused() -> None:
+    layer = _small()
+    z = torch.randn(1, 2, 1, 2, dtype=torch.float64, requires_grad=True)
+    (g,) = torch.autograd.grad(layer.inverse(z).sum(), z, create_graph=True)
+    with pytest.raises(RuntimeError):
+        (g.pow(2).sum() + z.sum()).backward()
+
+
+def test_no_graph_without_gradients() -> None:
+    layer = _small()
+    with torch.no_grad():
+        assert not layer.inverse(torch.zeros(1, 2, 1, 2, dtype=torch.float64)).requires_grad
+
+
+# One bad sample among good ones.
+
+
+def _explosive() -> Composed:
+    s = strictly_earlier(3).double()
+    with torch.no_grad():
+        s.weight.fill_(1.0)
+        s.bias.zero_()
+    return Composed(Identity() + Exp() @ s, (3,)).eval()
+
+
+@by_solver
+def test_samples_that_overflow_touch_no_other(solver: Solver) -> None:
+    bijection = _explosive()
+    z = torch.tensor([[0.5, 1.0, -2.0], [800.0, 1.0, 1.0], [0.1, 0.2, 0.3]], dtype=torch.float64)
+    alone = bijection.solve(z[::2], solver)
+    mixed = bijection.solve(z, solver)
+    assert mixed.converged.tolist() == [True, False, True]
+    assert bool(mixed.value[1].isnan().all()) or mixed.status[1] == Status.OUT_OF_STEPS
+    torch.testing.assert_close(mixed.value[::2], alone.value, rtol=1e-10, atol=1e-10)
+    with pytest.raises(InversionError):
+        bijection.inverse(z, solver)
+
+
+@by_solver
+def test_targets_out_of_reach_are_told(solver: Solver) -> None:
+    """Softplus is positive: no x gives −1."""
+    bijection = Composed(Softplus() @ Identity(), (2,)).double()
+    z = torch.tensor([[0.5, 2.0], [0.5, -1.0]], dtype=torch.float64)
+    solution = bijection.solve(z, solver)
+    assert solution.converged.tolist() == [True, False]
+    with pytest.raises(InversionError, match="1 of 2 samples not certified"):
+        bijection.inverse(z, solver)
+
+
+@by_solver
+@pytest.mark.parametrize("bad", [float("nan"), -float("inf")])
+def test_targets_that_are_not_finite(solver: Solver, bad: float) -> None:
+    layer = _small()
+    z = torch.randn(3, 2, 1, 2, dtype=torch.float64)
+    clean = layer.solve(z, solver)
+    broken = z.clone()
+    broken[1, 0, 0, 0] = bad
+    solution = layer.solve(broken, solver)
+    assert solution.status.tolist() == [Status.CONVERGED, Status.NOT_FINITE, Status.CONVERGED]
+    assert bool(solution.value[1].isnan().all()) and solution.residual[1] == float("inf")
+    torch.testing.assert_close(solution.value[::2], clean.value[::2], rtol=1e-12, atol=1e-12)
+    assert "had NaN or infinite targets" in solution.message
+
+
+@by_solver
+def test_batches_of_nothing_but_nan(solver: Solver) -> None:
+    solution = _small().solve(torch.full((2, 2, 1, 2), float("nan"), dtype=torch.float64), solver)
+    assert solution.status.tolist() == [Status.NOT_FINITE] * 2
+
+
+def test_small_targets_do_not_change_the_scale_of_others() -> None:
+    layer = MintLayer(1, 2, (3, 3)).double()
+    with torch.no_grad():
+        layer.bias3.fill_(1e4)
+    solver = FixedPoint(max_steps=1, tolerance=1e-300)
+    z = torch.randn(2, 1, 3, 3, dtype=torch.float64)
+    small = z.clone()
+    small[1] = 0
+    assert layer.solve(small, solver).residual[0] == pytest.approx(
+        float(layer.solve(z, solver).residual[0]), rel=1e-6
+    )
+
+
+@by_solver
+def test_half_precision_is_refused(solver: Solver, raises_with) -> None:
+    layer = MintLayer(1, 2, (3, 3))
+    for dtype in (torch.float16, torch.bfloat16):
+        with raises_with(ValueError, "float32 or float64", str(dtype), "z.float()"):
+            layer.solve(torch.zeros(1, 1, 3, 3, dtype=dtype), solver)
+
+
+@by_solver
+def test_zero_is_a_fair_target(solver: Solver) -> None:
+    for layer in (_small(), _small().float()):
+        z = torch.zeros(2, 2, 1, 2, dtype=layer.raw_t.dtype)
+        solution = layer.solve(z, solver)
+        assert bool(solution.converged.all()), solution.message
+
+
+def test_auto_survives_functions_without_levels() -> None:
+    """Samples of shape (3, 4) have no level schedule; Algorithm 1 needs many steps for them."""
+    bijection = Composed(Identity() + 0.01 * Exp(), (3, 4)).double()
+    x = torch.linspace(-1, 3, 24, dtype=torch.float64).reshape(2, 3, 4)
+    z = bijection(x)[0] + 25.0
+    for _ in range(4):
+        solution = bijection.solve(z, Auto())
+        assert bool(solution.converged.all())
+
+
+def test_solution_counts() -> None:
+    layer = _small()
+    solution = layer.solve(torch.randn(3, 2, 1, 2, dtype=torch.float64), FixedPoint())
+    assert isinstance(solution, Solution)
+    assert torch.equal(solution.evaluations, solution.steps + 1)
+    assert "all 3 samples certified" in solution.message
+    assert layer.name in solution.message

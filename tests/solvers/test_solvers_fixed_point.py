@@ -1,0 +1,175 @@
+"""Algorithm 1: its steps, its tolerances, and how it says that it failed."""
+
+import pytest
+import torch
+
+from mintnet import Composed, FixedPoint, InversionError, MintLayer, Status
+from mintnet.calculus import Exp, Identity, MaskedLinear
+from mintnet.solvers import REMEDY
+from registry import HARD, away_from_zero, trained_flow, trained_layer
+
+
+def layer_and_target(dtype: torch.dtype = torch.float64) -> tuple[MintLayer, torch.Tensor]:
+    layer = away_from_zero(MintLayer(1, 3, (4, 4)), 2, 2.0).to(dtype)
+    return layer, layer(torch.randn(3, 1, 4, 4, dtype=dtype))[0].detach()
+
+
+@pytest.mark.parametrize("step", [0.0, 2.0, -0.5, 3.5, float("nan"), float("inf")])
+def test_steps_outside_0_to_2_are_refused(step: float, raises_with) -> None:
+    with raises_with(
+        ValueError, "(0, 2)", "Theorem 2", f"{step:g}", "1/3.5", "allow_any_step=True"
+    ):
+        FixedPoint(step=step)
+    assert FixedPoint(step=step, allow_any_step=True).allow_any_step
+
+
+@pytest.mark.parametrize("step", [1e-3, 0.286, 1.0, 1.99])
+def test_steps_inside_are_taken(step: float) -> None:
+    assert FixedPoint(step=step).step == step
+
+
+def test_other_bad_settings(raises_with) -> None:
+    with raises_with(ValueError, "max_steps", "-1"):
+        FixedPoint(max_steps=-1)
+    with raises_with(ValueError, "tolerance", "-0.1"):
+        FixedPoint(tolerance=-0.1)
+
+
+def test_one_step_is_line_5_of_the_algorithm() -> None:
+    layer, z = layer_and_target()
+    with torch.no_grad():
+        x = layer.start(z)
+        torch.testing.assert_close(x, z / layer.t)
+        y, slope = layer.evaluate(x)
+        expected = x - 0.7 * (y - z) / slope
+    solution = layer.solve(z, FixedPoint(step=0.7, max_steps=1, tolerance=0))
+    better = layer.evaluate(expected)[0] - z
+    worse = y - z
+    if bool((better.abs().flatten(1).amax(1) < worse.abs().flatten(1).amax(1)).all()):
+        torch.testing.assert_close(solution.value, expected)
+    assert solution.steps.tolist() == [1, 1, 1]
+
+
+def test_a_triangular_system_ends_after_as_many_steps_as_coordinates() -> None:
+    """Affine functions: the iteration matrix at α = 1 is nilpotent."""
+    matrix = away_from_zero(MaskedLinear(6), 1, 4.0).double()
+    bijection = Composed(matrix, (6,), insist=True)
+    z = torch.randn(4, 6, dtype=torch.float64)
+    exact = bijection.solve(z, FixedPoint(max_steps=7))
+    assert bool(exact.converged.all()) and int(exact.steps.max()) <= 7
+    triangle = (matrix.weight * matrix.mask).detach()
+    expected = torch.linalg.solve_triangular(triangle, (z - matrix.bias.detach()).T, upper=False).T
+    torch.testing.assert_close(exact.value, expected)
+
+
+@pytest.mark.parametrize("step", [0.3, 1.0, 1.5])
+def test_the_error_shrinks_by_1_minus_step(step: float) -> None:
+    """Theorem 2, on a function that is linear: the residual goes down as |1 − α|ⁿ exactly."""
+    bijection = Composed(3.0 * Identity(), (1,)).double()
+    system = bijection.system()
+    from dataclasses import replace
+
+    far = replace(system, start=lambda z: torch.zeros_like(z))
+    solution = FixedPoint(step=step, max_steps=6, tolerance=0, keep_trace=True).solve(
+        far, torch.ones(1, 1, dtype=torch.float64)
+    )
+    expected = torch.tensor([abs(1 - step) ** n for n in range(7)], dtype=torch.float64)
+    torch.testing.assert_close(solution.trace[:, 0], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_tolerances() -> None:
+    layer, z = layer_and_target()
+    floor = layer.solve(z, FixedPoint())
+    loose = layer.solve(z, FixedPoint(tolerance=1e-2))
+    whole = layer.solve(z, FixedPoint(tolerance=0, max_steps=50))
+    assert bool((floor.residual <= 1e-12).all()) and bool(floor.converged.all())
+    assert bool((loose.residual <= 1e-2).all()) and bool(loose.converged.all())
+    assert bool((loose.steps < floor.steps).all())
+    assert whole.steps.tolist() == [50] * 3 and bool(whole.converged.all())
+    tight = layer.solve(z, FixedPoint(tolerance=1e-300, max_steps=30))
+    assert tight.status.tolist() == [Status.OUT_OF_STEPS] * 3 or not tight.residual.any()
+    assert FixedPoint().tolerance is None
+
+
+def test_running_out_of_steps() -> None:
+    layer, z = layer_and_target()
+    solution = layer.solve(z, FixedPoint(step=0.1, max_steps=3))
+    assert solution.status.tolist() == [Status.OUT_OF_STEPS] * 3
+    assert bool(solution.value.isfinite().all()), "the best point seen"
+    image = layer.evaluate(solution.value)[0]
+    residual = (image - z).abs().flatten(1).amax(1) / z.abs().flatten(1).amax(1)
+    torch.testing.assert_close(solution.residual, residual.detach())
+    with pytest.raises(InversionError, match="3 ran out of steps"):
+        layer.inverse(z, FixedPoint(step=0.1, max_steps=3))
+
+
+def test_traces() -> None:
+    layer, z = layer_and_target()
+    assert layer.solve(z, FixedPoint()).trace is None
+    solution = layer.solve(z, FixedPoint(keep_trace=True))
+    assert solution.trace is not None
+    assert solution.trace.shape == (int(solution.steps.max()) + 1, 3)
+    torch.testing.assert_close(solution.trace.amin(0), solution.residual)
+
+
+def test_traces_survive_a_nan_sample() -> None:
+    layer, z = layer_and_target()
+    z[1] = float("nan")
+    assert layer.solve(z, FixedPoint(keep_trace=True)).trace is not None
+
+
+def _places(indices: tuple[int, ...], arrays) -> list[tuple[MintLayer, torch.Tensor]]:
+    """Trained layers with what they put out inside the trained model."""
+    layers, found = trained_flow().net.layers(), []
+    x = torch.from_numpy(arrays["x"])[:2].float()  # two images
+    with torch.no_grad():
+        for part in trained_flow().net.chain.leaves():
+            x = part.transform(x)[0]
+            if any(part is layers[i] for i in indices):
+                found.append((part, x))
+    return found
+
+
+def test_step_3_5_diverges_on_trained_layers(trained_arrays) -> None:
+    solver = FixedPoint(step=3.5, allow_any_step=True)
+    found = _places((0, *HARD, 15, 36, 39), trained_arrays)
+    assert len(found) == 6
+    for layer, z in found:
+        solution = layer.solve(z, solver)
+        assert solution.status.tolist() == [Status.DIVERGED] * 2, layer.name
+        assert bool(solution.value.isnan().all())
+        assert not bool(solution.residual.isfinite().any())
+        with pytest.raises(InversionError) as info:
+            solution.require(REMEDY)
+        message = str(info.value)
+        assert info.value.solution.status.tolist() == [Status.DIVERGED] * 2
+        for words in (layer.name, "2 of 2 samples", "2 diverged", "worst residual", "mintnet.Auto"):
+            assert words in message
+        assert "\n" not in message
+    with pytest.raises(InversionError, match="2 of 2 samples not certified"):
+        layer.inverse(z, solver)
+
+
+def test_step_3_5_on_the_whole_trained_model_raises(trained, trained_arrays) -> None:
+    z = torch.from_numpy(trained_arrays["z"])[:1].float().reshape(1, 16, 7, 7)
+    with pytest.raises(InversionError, match="diverged"), torch.no_grad():
+        trained.net.inverse(z, FixedPoint(step=3.5, allow_any_step=True))
+
+
+def test_hard_layers_are_reported_not_returned() -> None:
+    """Where α = 1 does not settle within 120 steps, nothing is claimed."""
+    layer = trained_layer(HARD[1], (10, 10))
+    generator = torch.Generator().manual_seed(0)
+    x = 60 * torch.rand(3, 1, 10, 10, generator=generator, dtype=torch.float64) - 30
+    z = layer(x)[0].detach()
+    solution = layer.solve(z, FixedPoint(max_steps=8))
+    image = layer.evaluate(solution.value)[0].detach()
+    gap = (image - z).abs().flatten(1).amax(1) / z.abs().flatten(1).amax(1)
+    assert bool((gap[solution.converged] <= 1e-12).all())
+    assert not bool(solution.converged.all())
+
+
+def test_newton_on_a_convex_function() -> None:
+    bijection = Composed(Identity() + Exp(), (1,)).double()
+    solution = bijection.solve(torch.tensor([[5.0], [-3.0], [40.0]], dtype=torch.float64))
+    assert bool(solution.converged.all())

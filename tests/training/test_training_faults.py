@@ -1,0 +1,229 @@
+"""Kill, resume, and everything that may be wrong with a run folder."""
+
+import errno
+import json
+import os
+import random
+import signal
+import time
+
+import pytest
+import torch
+from training_processes import TINY, finish, start
+
+from mintnet.models import Flow
+from mintnet.models.locate import load_flow
+from mintnet.training import Cadence, RunError, files, train
+from mintnet.training.checkpoint import Checkpoint
+from mintnet.training.folder import RunFolder
+
+
+def same(a, b):
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+def test_killed_and_resumed_is_bit_identical(tmp_path):
+    options = {
+        **TINY,
+        "preset": "digits",
+        "epochs": 3,
+        "ema": 0.99,
+        "clip": 100.0,
+        "cadence": {"samples": 0, "checkpoint": 7},
+    }
+    undisturbed = start(run=str(tmp_path / "whole"), **options)
+    killed = start(run=str(tmp_path / "killed"), **options)
+    checkpoint = tmp_path / "killed" / "checkpoint.pt"
+    while not checkpoint.exists() and killed.poll() is None:
+        time.sleep(0.01)
+    time.sleep(random.random())
+    killed.send_signal(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL, killed.communicate()[1]
+    step = Checkpoint.read(checkpoint).step
+    figures = finish(start(run=str(tmp_path / "killed"), resume=True, **options))
+    assert figures["resumed_from"] == step and 0 < step < figures["steps"]
+    assert finish(undisturbed)["steps"] == figures["steps"]
+    one, two = (Checkpoint.read(tmp_path / name / "checkpoint.pt") for name in ("whole", "killed"))
+    for part in ("step", "model", "optimizer", "average", "best", "best_step"):
+        assert same(getattr(one, part), getattr(two, part)), part
+    for name in ("last", "best"):
+        whole, again = (tmp_path / run / name / "model.safetensors" for run in ("whole", "killed"))
+        assert whole.read_bytes() == again.read_bytes()
+    rows = [RunFolder(tmp_path / run).read_metrics() for run in ("whole", "killed")]
+    assert [r["step"] for r in rows[0]] == [r["step"] for r in rows[1]]
+    one, two = ([r["bpd"] for r in part if r["kind"] == "validation"] for part in rows)
+    assert one == two
+
+
+def test_resume_in_the_middle_of_an_epoch(tmp_path, tiny, monkeypatch):
+    tiny(tmp_path / "whole", max_steps=12)
+
+    class Stop(Exception):
+        pass
+
+    write = Checkpoint.write
+
+    def stop_after(self, path):
+        write(self, path)
+        raise Stop
+
+    monkeypatch.setattr(Checkpoint, "write", stop_after)
+    with pytest.raises(Stop):
+        tiny(tmp_path / "cut", max_steps=12)
+    monkeypatch.undo()
+    assert tiny(tmp_path / "cut", max_steps=12, resume=True)["resumed_from"] == 5
+    one, two = (Checkpoint.read(tmp_path / name / "checkpoint.pt") for name in ("whole", "cut"))
+    assert same(one.model, two.model) and same(one.optimizer, two.optimizer)
+
+
+def test_resume_begins_where_there_is_nothing(tmp_path, tiny):
+    (tmp_path / "run").mkdir()
+    figures = tiny(tmp_path / "run", resume=True)
+    assert figures["steps"] == 10 and figures["resumed_from"] is None
+
+
+def test_resume_of_a_finished_run_does_nothing(tmp_path, tiny):
+    tiny(tmp_path / "run")
+    before = contents(tmp_path)
+    figures = train("digits", tmp_path / "run", resume=True)
+    assert figures["finished"] and figures["resumed_from"] == 10
+    assert contents(tmp_path) == before
+
+
+def contents(folder):
+    return {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "holds a run"),
+        ({"resume": True, "batch_size": 17}, "begun with batch size 16, not 17"),
+        ({"resume": True, "seed": 5}, "begun with seed 0, not 5"),
+        ({"resume": True, "pairs": (2, 2)}, r"begun with pairs \(1, 1\)"),
+    ],
+)
+def test_a_folder_that_is_taken(tmp_path, tiny, options, message):
+    tiny(tmp_path / "run")
+    before = contents(tmp_path)
+    with pytest.raises(RunError, match=message) as caught:
+        tiny(tmp_path / "run", **options)
+    assert "\n" not in str(caught.value)
+    assert contents(tmp_path) == before
+
+
+def test_a_folder_of_another_preset(tmp_path, tiny):
+    tiny(tmp_path / "run")
+    with pytest.raises(RunError, match="is a run of preset digits, not mnist"):
+        train("mnist", tmp_path / "run", resume=True)
+
+
+def test_other_images_than_before(tmp_path, tiny):
+    tiny(tmp_path / "run")
+    path = tmp_path / "run" / "run.json"
+    content = json.loads(path.read_text())
+    content["data"]["checksum"] += 1
+    path.write_text(json.dumps(content))
+    with pytest.raises(RunError, match="other images"):
+        tiny(tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_of_something_else(tmp_path, tiny, resume):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(RunError):
+        tiny(tmp_path, resume=resume)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+    with pytest.raises(RunError, match="is a file"):
+        tiny(tmp_path / "thesis.tex", resume=resume)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "other"])
+def test_a_damaged_checkpoint(tmp_path, tiny, damage):
+    tiny(tmp_path / "run", max_steps=10)
+    path = tmp_path / "run" / "checkpoint.pt"
+    data = bytearray(path.read_bytes())
+    if damage == "truncated":
+        data = data[: len(data) // 2]
+    elif damage == "empty":
+        data = bytearray()
+    elif damage == "flipped":
+        weights = Checkpoint.read(path).model["net.chain.parts.0.parts.0.weight1"]
+        data[data.index(weights.numpy().tobytes())] ^= 1
+    else:
+        data = bytearray(b"not a checkpoint at all")
+    path.write_bytes(data)
+    before = contents(tmp_path)
+    with pytest.raises(RunError, match=r"checkpoint.pt is damaged .*--run, --init") as caught:
+        tiny(tmp_path / "run", resume=True)
+    assert "\n" not in str(caught.value)
+    assert contents(tmp_path) == before
+
+
+def test_a_damaged_run_json(tmp_path, tiny):
+    tiny(tmp_path / "run")
+    (tmp_path / "run" / "run.json").write_text("{")
+    with pytest.raises(RunError, match=r"run.json is damaged"):
+        tiny(tmp_path / "run", resume=True)
+
+
+def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, tiny, monkeypatch):
+    checkpoint = tmp_path / "run" / "checkpoint.pt"
+    sync, kept = os.fsync, []
+
+    def full(handle):
+        if checkpoint.exists():
+            kept.append(checkpoint.read_bytes())
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(handle)
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(files, "sync_folder", lambda folder: None)
+    with pytest.raises(RunError, match=r"No space left on device.*--resume") as caught:
+        tiny(tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    monkeypatch.undo()
+    assert checkpoint.read_bytes() == kept[0]
+    assert not list((tmp_path / "run").glob(".*"))
+    tiny(tmp_path / "other")
+    assert tiny(tmp_path / "run", resume=True)["resumed_from"] == 5
+    one, two = (Checkpoint.read(tmp_path / name / "checkpoint.pt") for name in ("run", "other"))
+    assert same(one.model, two.model)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, tiny):
+    with pytest.raises(RunError, match="so the run stops; the weights before that step") as caught:
+        tiny(tmp_path / "run", learning_rate=1e30)
+    assert "\n" not in str(caught.value)
+    flow = load_flow(tmp_path / "run")
+    assert all(p.isfinite().all() for p in flow.parameters())
+
+
+def test_nothing_is_written_for_a_mistake(tmp_path):
+    for options in ({"batch_size": 0}, {"pairs": (1,), "filters": (1, 2)}, {"schedule": "up"}):
+        with pytest.raises(ValueError):
+            train("digits", tmp_path / "run", **options)
+    with pytest.raises(ValueError, match="unknown preset 'digit'; choose one of digits"):
+        train("digit", tmp_path / "run")
+    with pytest.raises(ValueError):
+        train("mnist", tmp_path / "run", data=str(tmp_path))
+    assert not (tmp_path / "run").exists()
+
+
+def test_begin_with_the_weights_of_another_run(tmp_path, tiny):
+    tiny(tmp_path / "one")
+    tiny(tmp_path / "two", init=str(tmp_path / "one"), max_steps=1, learning_rate=1e-9)
+    one, two = (Flow.load(tmp_path / name) for name in ("one", "two"))
+    for a, b in zip(one.parameters(), two.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
+    with pytest.raises(RunError, match="another network"):
+        tiny(tmp_path / "three", init=str(tmp_path / "one"), filters=(2, 1))
+
+
+def test_cadence_says_what_is_wrong():
+    with pytest.raises(ValueError, match="checkpoint must be at least 0; got -1"):
+        Cadence(checkpoint=-1)
