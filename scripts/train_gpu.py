@@ -14,14 +14,15 @@ import argparse
 import json
 import math
 import time
+from functools import partial
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 
 from mintnet.data import load
-from mintnet.kernels import fast_log_density
 from mintnet.models import Flow
+from mintnet.models.fast import fast_transform
 from mintnet.models.storage import load_packed_state, packed_state
 
 PIECE = 15_000_000
@@ -39,7 +40,11 @@ def save_pieces(flow: Flow, folder: Path, record: dict) -> None:
         size += tensor.nbytes
     for number, piece in enumerate(pieces):
         save_file(piece, folder / f"weights-{number}.safetensors")
-    config = {"net": flow.net.config.to_dict(), "logit_lambda": flow.logit.lam, "levels": flow.levels}
+    config = {
+        "net": flow.net.config.to_dict(),
+        "logit_lambda": flow.logit.lam,
+        "levels": flow.levels,
+    }
     (folder / "record.json").write_text(json.dumps({"config": config, **record}, indent=1))
 
 
@@ -71,7 +76,12 @@ class Step:
         self.lr = torch.tensor(0.0, device="cuda")
         self.parameters = [p for p in flow.parameters() if p.requires_grad]
         self.optimizer = torch.optim.Adam(
-            self.parameters, lr=self.lr, betas=(0.9, 0.999), eps=1e-8, amsgrad=True, fused=True,
+            self.parameters,
+            lr=self.lr,
+            betas=(0.9, 0.999),
+            eps=1e-8,
+            amsgrad=True,
+            fused=True,
             capturable=True,
         )
         self.average = [p.detach().clone() for p in self.parameters]
@@ -84,7 +94,10 @@ class Step:
             flipped = torch.rand(len(x), 1, 1, 1, device=x.device) < 0.5
             x = torch.where(flipped, x.flip(3), x)
         x = (x + torch.rand_like(x)) / self.flow.levels
-        loss = -fast_log_density(self.flow, x, self.args.dtype, True).mean() * self.scale
+        density = self.flow.log_density(
+            x, partial(fast_transform, self.flow.net, dtype=self.args.dtype)
+        )
+        loss = -density.mean() * self.scale
         for p in self.parameters:
             p.grad = None
         loss.backward()
@@ -179,17 +192,24 @@ def main() -> None:
             break
         if at + args.batch > len(order):
             order, at = torch.randperm(len(train), device="cuda", generator=generator), 0
-        step_function(order[at : at + args.batch], learning_rate(step, time.time() - begin + 25, args))
+        step_function(
+            order[at : at + args.batch], learning_rate(step, time.time() - begin + 25, args)
+        )
         at, step = at + args.batch, step + 1
         if step % 50 == 0:
             loss, norm = float(step_function.loss), float(step_function.norm)
             if not math.isfinite(loss):
-                print(f"stopped: the loss is {loss} at step {step}; the last weights saved are good")
+                print(
+                    f"stopped: the loss is {loss} at step {step}; the last weights saved are good"
+                )
                 return
         if step % 500 == 0:
             rate = step * args.batch / (time.time() - began)
             record["curve"].append([past_images + step * args.batch, round(loss, 4)])
-            print(f"{seconds:5.0f} s step {step} bpd {loss:.4f} norm {norm:.2f} {rate:.0f} img/s", flush=True)
+            print(
+                f"{seconds:5.0f} s step {step} bpd {loss:.4f} norm {norm:.2f} {rate:.0f} img/s",
+                flush=True,
+            )
         if time.time() - last_save > 120:
             record |= {"seconds": past_seconds + seconds, "images": past_images + step * args.batch}
             save_pieces(flow, args.out / "weights", record)

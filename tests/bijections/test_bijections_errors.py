@@ -64,7 +64,6 @@ def test_wrong_shapes(raises_with) -> None:
         BatchNorm(2).eval()(torch.zeros(1, 3, 4, 4))
 
 
-@pytest.mark.xfail(reason="solve does not check what it is given")
 @pytest.mark.parametrize(
     ("bijection", "shape"),
     [(MintLayer(1, 2, (4, 4)), (2, 1, 1, 4)), (Squeeze(2, (1, 2, 2)), (4, 1, 1, 1))],
@@ -75,7 +74,6 @@ def test_solve_refuses_wrong_shapes(bijection, shape) -> None:
         bijection.solve(torch.randn(shape))
 
 
-@pytest.mark.xfail(reason="an empty batch breaks a reshape", raises=RuntimeError)
 def test_empty_batches() -> None:
     y, log_det = MintLayer(1, 2, (3, 3))(torch.zeros(0, 1, 3, 3))
     assert y.shape == (0, 1, 3, 3) and log_det.shape == (0,)
@@ -134,7 +132,6 @@ def test_act_norm_starts_from_its_first_batch(raises_with) -> None:
         ActNorm(2)(torch.ones(4, 2, 3, 3))
 
 
-@pytest.mark.xfail(reason="the check of the inverse counts as the first batch")
 def test_an_inverse_does_not_set_act_norm() -> None:
     norm = ActNorm(2)
     with contextlib.suppress(InversionError, RuntimeError):
@@ -149,22 +146,20 @@ def test_bad_lambdas(lam: float, raises_with) -> None:
 
 
 def test_logit_domain(raises_with) -> None:
-    for value in (-0.001, 1.001):
-        with raises_with(ValueError, "Logit", "[0, 1]"):
+    for value in (-0.06, 1.06):
+        with raises_with(ValueError, "Logit", "[-0.0555556, 1.05556]"):
             Logit(0.05)(torch.full((1, 2), value))
 
 
-@pytest.mark.xfail(reason="a chain does not know the domain of its parts")
 def test_logit_domain_inside_a_chain() -> None:
     with pytest.raises(ValueError):
         Chain(Logit(1e-6), Flip())(torch.full((1, 2), 1.5))
 
 
-@pytest.mark.xfail(reason="rounding of the sigmoid near 1 is not allowed for")
 def test_logit_inverse_of_bright_pixels_in_float32() -> None:
     logit = Logit(1e-6)
     x = torch.linspace(0, 1, 1001)[:, None]
-    logit.inverse(logit(x)[0])
+    assert bool(torch.allclose(logit.inverse(logit(x)[0]), x, atol=1e-6))
 
 
 def test_chains_check_their_parts(raises_with) -> None:
@@ -217,7 +212,6 @@ def test_a_chain_that_fails_end_to_end_raises() -> None:
             chain.inverse(z.clone().requires_grad_(grad))
 
 
-@pytest.mark.xfail(reason="end to end, residuals are compared with |z| even where it is 0")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_zero_is_a_fair_target_for_a_net(dtype: torch.dtype) -> None:
     net = MintNet(MintNetConfig((1, 4, 4), (1, 1), (4, 2))).to(dtype)

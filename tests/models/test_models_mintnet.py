@@ -146,7 +146,6 @@ def test_damaged_model_folders(saved: Path, raises_with) -> None:
         Flow.load(saved)
 
 
-@pytest.mark.xfail(reason="only some of the configuration's mistakes are caught")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -243,7 +242,6 @@ def test_other_files_instead_of_checkpoints(tmp_path: Path, raises_with) -> None
         import_original(beside)
 
 
-@pytest.mark.xfail(reason="PyTorch's reader has more ways to fail than are caught")
 def test_a_text_file_instead_of_a_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "a.pth").write_bytes(b"hello world\n" * 20)
     with pytest.raises(ModelFileError):
@@ -262,7 +260,6 @@ STRANGE = {
 }
 
 
-@pytest.mark.xfail(reason="not all of a checkpoint is checked before it is used")
 @pytest.mark.parametrize("name", STRANGE)
 def test_strange_contents_of_checkpoints(name: str, tmp_path: Path) -> None:
     torch.save(STRANGE[name](), tmp_path / "a.pth")

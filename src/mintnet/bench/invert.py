@@ -56,9 +56,7 @@ def bench_invert(
     note("one coordinate at a time")
     rows["one coordinate at a time"] = _one_by_one(layers, device)
     two = ("α = 1 with stopping", "wavefront")
-    faster = sum(
-        min(times[way][i] for way in two if certified[way][i]) for i in range(len(layers))
-    )
+    faster = sum(min(times[way][i] for way in two if certified[way][i]) for i in range(len(layers)))
     published = rows["algorithm 1, 120 steps"]["seconds"]
     for row in rows.values():
         row["speedup"] = published / row["seconds"]

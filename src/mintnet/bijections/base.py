@@ -15,7 +15,7 @@ from mintnet.solvers import (
     Status,
     relative_residual,
 )
-from mintnet.solvers.base import fill_failures
+from mintnet.solvers.base import fill_failures, reference_scale
 
 
 class Bijection(nn.Module, ABC):
@@ -34,17 +34,33 @@ class Bijection(nn.Module, ABC):
     domain: tuple[float, float] = (-float("inf"), float("inf"))
     """The interval that input entries must lie in."""
 
+    permutes: bool = False
+    """Whether outputs are inputs in another order."""
+
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """y and log |det J(x)|. Shapes: (batch, ...), (batch,)."""
         check_input(x, self.event_shape, type(self).__name__, self.domain)
+        self._check_dtype(x)
         return self.transform(x)
 
     def inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         """x with f(x) = z, certified; raises `InversionError` otherwise. Differentiable."""
         check_input(z, self.output_shape, f"the inverse of {type(self).__name__}")
+        self._check_dtype(z)
         if torch.is_grad_enabled() and (z.requires_grad or _trains(self)):
             return self.differentiable_inverse(z, solver)
         return self.solve(z, solver).require(REMEDY)
+
+    @torch.no_grad()
+    def solve(self, z: Tensor, solver: Solver | None = None) -> Solution:
+        """x with f(x) = z as a `Solution`, which says for each sample whether it is certified.
+
+        Samples with NaN or infinite entries are reported as such and do not touch the others.
+        """
+        name = f"the inverse of {type(self).__name__}"
+        check_input(z, self.output_shape, name, finite=False)
+        self._check_dtype(z)
+        return self.find(z, solver)
 
     @property
     def output_shape(self) -> tuple[int, ...] | None:
@@ -56,12 +72,20 @@ class Bijection(nn.Module, ABC):
         """What `forward` computes, without checks of the input."""
 
     @abstractmethod
-    def solve(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        """x with f(x) = z as a `Solution`, which says for each sample whether it is certified."""
+    def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
+        """What `solve` computes, without checks of the input."""
 
     @abstractmethod
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         """What `inverse` computes when gradients are wanted."""
+
+    def _check_dtype(self, x: Tensor) -> None:
+        own = next((p.dtype for p in self.parameters()), x.dtype)
+        if x.dtype != own:
+            raise ValueError(
+                f"{type(self).__name__} holds weights of {own}; got {x.dtype}. Convert one of "
+                "them, for example with x.float() or layer.double()."
+            )
 
 
 class AnalyticBijection(Bijection):
@@ -76,15 +100,15 @@ class AnalyticBijection(Bijection):
         return 0.0
 
     @torch.no_grad()
-    def solve(self, z: Tensor, solver: Solver | None = None) -> Solution:
+    def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
         value = self.invert(z)
-        tiny = torch.finfo(z.dtype).tiny
-        scale = z.abs().flatten(1).amax(1).clamp(min=tiny)
+        scale = reference_scale(lambda x: self.transform(x)[0], z, value)
         image = self.transform(value)[0]
         slack = self.rounding(value)
-        residual = relative_residual(image - z.clamp(image - slack, image + slack), scale)
+        residual = relative_residual(image - z, scale)
+        beyond = relative_residual(z - z.clamp(image - slack, image + slack), scale)
         status = torch.where(
-            residual <= TOLERANCES.get(z.dtype, 1e-2),
+            beyond <= TOLERANCES.get(z.dtype, 1e-2),
             int(Status.CONVERGED),
             int(Status.DIVERGED),
         )
@@ -94,7 +118,7 @@ class AnalyticBijection(Bijection):
         return Solution(type(self).__name__, value, status, residual, none, none + 1)
 
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
-        self.solve(z, solver).require(REMEDY)
+        self.find(z.detach(), solver).require(REMEDY)
         return self.invert(z)
 
 
@@ -103,6 +127,7 @@ def check_input(
     event_shape: tuple[int, ...] | None,
     name: str,
     domain: tuple[float, float] = Bijection.domain,
+    finite: bool = True,
 ) -> None:
     """Raise ValueError unless x is a finite batch of floating-point samples of that shape."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
@@ -115,7 +140,7 @@ def check_input(
         )
     if event_shape is None and x.dim() < 2:
         raise ValueError(f"{name} expects a batch of samples; got shape {tuple(x.shape)}")
-    if torch.compiler.is_compiling() or _capturing(x):
+    if not finite or torch.compiler.is_compiling() or _capturing(x):
         return  # reading a value back is not possible here; it was checked before
     if not bool(x.isfinite().all()):
         bad = (~x.flatten(1).isfinite().all(1)).nonzero().flatten().tolist()

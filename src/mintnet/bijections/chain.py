@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection
 from mintnet.solvers import REMEDY, Solution, Solver, Status, relative_residual
-from mintnet.solvers.base import fill_failures
+from mintnet.solvers.base import fill_failures, reference_scale
 
 CHAIN_TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
 """A chain is certified when its end-to-end residual is below this share of the largest |z|."""
@@ -49,6 +49,9 @@ class Chain(Bijection):
             shape = part.output_shape or shape
         self.event_shape = next((p.event_shape for p in parts if p.event_shape), None)
         self._output_shape = shape
+        # Permutations hand a domain on to what follows them.
+        first = next((p for p in self.leaves() if not p.permutes), parts[0])
+        self.domain = first.domain
 
     @property
     def output_shape(self) -> tuple[int, ...] | None:
@@ -62,10 +65,10 @@ class Chain(Bijection):
         return x, total
 
     @torch.no_grad()
-    def solve(self, z: Tensor, solver: Solver | None = None) -> Solution:
+    def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
         value, solutions = z, []
         for part in reversed(self.leaves()):
-            solution = part.solve(value, solver)
+            solution = part.find(value, solver)
             solutions.append(solution)
             value = solution.value
         return self._certificate(z, value, tuple(solutions))
@@ -93,7 +96,7 @@ class Chain(Bijection):
     @torch.no_grad()
     def _certificate(self, z: Tensor, x: Tensor, solutions: tuple[Solution, ...]) -> Solution:
         """The end-to-end residual, and for each sample the first thing that went wrong."""
-        scale = z.abs().flatten(1).amax(1).clamp(min=torch.finfo(z.dtype).tiny)
+        scale = reference_scale(lambda x: self.transform(x)[0], z, x)
         residual = relative_residual(self.transform(x)[0] - z, scale)
         status = torch.where(
             residual <= CHAIN_TOLERANCES.get(z.dtype, 0.0),

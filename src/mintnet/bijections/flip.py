@@ -16,6 +16,8 @@ class Flip(AnalyticBijection):
         tensor([[3., 2., 1.]])
     """
 
+    permutes = True
+
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.invert(x), x.new_zeros(len(x))
 

@@ -9,23 +9,24 @@ from mintnet.bijections.base import AnalyticBijection
 
 
 class Logit(AnalyticBijection):
-    r"""x ↦ logit(λ + (1 − 2λ) x), which maps [0, 1] into the reals for 0 < λ < 1/2.
+    r"""x ↦ logit(λ + (1 − 2λ) x) for 0 < λ < 1/2.
 
-    With p = λ + (1 − 2λ) x the slope is (1 − 2λ) / (p (1 − p)). 1 − p is computed from 1 − x,
-    since near white pixels p rounds to 1.
+    It maps the interval from −λ/(1 − 2λ) to 1 + λ/(1 − 2λ), a little more than the pixels in
+    [0, 1], onto the real line. With p = λ + (1 − 2λ) x the slope is (1 − 2λ) / (p (1 − p));
+    1 − p is computed from 1 − x, since near white pixels p rounds to 1.
 
     Examples:
         >>> Logit(0.05)(torch.full((1, 1), 0.5))[0]
         tensor([[0.]])
     """
 
-    domain = (0.0, 1.0)
-
     def __init__(self, lam: float) -> None:
         super().__init__()
         if not 0 < lam < 0.5:
             raise ValueError(f"the logit's λ must lie between 0 and 1/2; got {lam}")
         self.lam = lam
+        margin = lam / (1 - 2 * lam)
+        self.domain = (-margin, 1 + margin)
 
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
         width = 1 - 2 * self.lam
@@ -40,7 +41,7 @@ class Logit(AnalyticBijection):
     def rounding(self, x: Tensor) -> Tensor:
         """One unit in the last place of x ≈ 1 is far from negligible in logit(x)."""
         p, q = self.lam + (1 - 2 * self.lam) * x, self.lam + (1 - 2 * self.lam) * (1 - x)
-        return 2 * torch.finfo(x.dtype).eps / (p * q)
+        return 4 * torch.finfo(x.dtype).eps / (p * q)
 
     def extra_repr(self) -> str:
         return f"λ={self.lam:g}"

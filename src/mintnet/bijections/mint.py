@@ -14,6 +14,7 @@ from mintnet.bijections.triangular import Evaluator, TriangularBijection
 from mintnet.calculus import Convolution, Ordering, Quantity, activation, conv_mask
 from mintnet.calculus.linear import blocks_of
 from mintnet.calculus.masks import check_kernel_size, check_positive
+from mintnet.calculus.signs import constrained
 from mintnet.calculus.value import mix
 
 Q = TypeVar("Q", bound=Quantity)
@@ -181,24 +182,6 @@ class MintLayer(TriangularBijection):
         return f"{self.name}, {self.activation_name}, kernel_size={self.kernel_size}"
 
 
-def constrained(w2: Tensor, w1: Tensor, w3: Tensor, channels: int) -> Tensor:
-    """V²: W² with diag(V²ᵢⱼ) given the sign of diag(W³ᵢ) diag(W¹ⱼ), all other taps untouched.
-
-    Shapes: w1 (C·K, C, R, R), w2 (C·K, C·K, R, R), w3 (C, C·K, R, R), masked.
-    """
-    r = w2.shape[-1] // 2
-    own1 = blocks_of(w1[:, :, r, r], channels).reshape(-1)  # diag(W¹ⱼ), one for each hidden channel
-    own3 = blocks_of(w3[:, :, r, r], channels).reshape(-1)
-    centre = w2[:, :, r, r]
-    filters = len(own1) // channels
-    group = torch.arange(len(own1), device=w2.device) // filters
-    own = group[:, None] == group[None, :]
-    signed = torch.where(own, centre.abs() * own3.sign()[:, None] * own1.sign()[None, :], centre)
-    w2 = w2.clone()
-    w2[:, :, r, r] = signed
-    return w2
-
-
 def paired_mint(
     channels: int,
     filters: int,
@@ -223,4 +206,3 @@ def paired_mint(
 
 
 _activation = activation  # the constructor's argument of the same name hides it
-

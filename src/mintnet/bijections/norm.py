@@ -106,6 +106,11 @@ class ActNorm(AnalyticBijection):
         return y, (x[0, 0].numel() * self.log_scale.sum()).expand(len(x))
 
     def invert(self, z: Tensor) -> Tensor:
+        if self.training and not bool(self.is_set):
+            raise RuntimeError(
+                "ActNorm has no inverse yet: the first training batch sets it. Run a batch "
+                "forward first, or call .eval() to use it as it is."
+            )
         return z * _per_channel((-self.log_scale).exp()) - _per_channel(self.shift)
 
     @torch.no_grad()

@@ -23,6 +23,7 @@ class Squeeze(AnalyticBijection):
     """
 
     event_shape: tuple[int, int, int]
+    permutes = True
 
     def __init__(self, factor: int, shape: tuple[int, int, int]) -> None:
         super().__init__()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from hashlib import sha256
+from inspect import ismethod
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection
 from mintnet.calculus import LOWER, Certificate, Function, Ordering, Quantity, certify, variable
@@ -79,11 +81,11 @@ class TriangularBijection(Bijection):
         return type(self).__name__
 
     @torch.no_grad()
-    def solve(self, z: Tensor, solver: Solver | None = None) -> Solution:
+    def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
         return (solver or Auto()).solve(self.system(), z)
 
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
-        x = self.solve(z.detach(), solver).require(REMEDY)
+        x = self.find(z.detach(), solver).require(REMEDY)
         return attach_gradient(x, z, self.evaluate, self.name)
 
     def _memory(self) -> dict[Any, Any]:
@@ -122,10 +124,11 @@ class Composed(TriangularBijection):
         super().__init__()
         self.event_shape = tuple(shape)
         self.inner = function
+        if ismethod(function) and isinstance(function.__self__, nn.Module):
+            self.owner = function.__self__  # so that its weights belong to this module
         self.insist = insist
-        probe = self.function(variable(self._reference().new_zeros(1, *shape)))
-        self.ordering = probe.ordering or LOWER
-        self._proved_for: tuple[int, ...] | None = None
+        self.ordering = record(self.function).ordering or LOWER
+        self._proved_for: bytes | None = None
         self._require_proof()
 
     def function(self, x: Q) -> Q:
@@ -152,11 +155,19 @@ class Composed(TriangularBijection):
         return torch.maximum(proof.low, -proof.high).clamp(min=0), sign
 
     def _require_proof(self) -> None:
-        versions = tuple(p._version for p in (*self.parameters(), *self.buffers()))
-        if self.insist or versions == self._proved_for:
+        present = self._fingerprint()
+        if present is not None and present == self._proved_for:
             return
-        self.certify().require_injective(type(self).__name__)
-        self._proved_for = versions
+        proof = self.certify()
+        if not self.insist:
+            proof.require_injective(type(self).__name__)
+        self._proved_for = present
 
-    def _reference(self) -> Tensor:
-        return next(self.parameters(), next(self.buffers(), torch.zeros(())))
+    def _fingerprint(self) -> bytes | None:
+        """A digest of the weights; None where they cannot all be known, inside a plain function."""
+        if not isinstance(self.inner, nn.Module) and not hasattr(self, "owner"):
+            return None
+        digest = sha256()
+        for tensor in (*self.parameters(), *self.buffers()):
+            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return digest.digest()

@@ -173,7 +173,7 @@ def activation(name: str) -> Elementwise:
     Examples:
         >>> activation("relu")
         Traceback (most recent call last):
-        ValueError: unknown activation 'relu'; choose one of elu, tanh, sigmoid, softplus, leaky_relu
+        ValueError: unknown activation 'relu'; choose one of elu, tanh, sigmoid, ...
     """
     if name not in ACTIVATIONS:
         raise ValueError(f"unknown activation {name!r}; choose one of {', '.join(ACTIVATIONS)}")

@@ -40,6 +40,12 @@ class Function(nn.Module, ABC):
     def __sub__(self, other: Function | Tensor | float) -> Function:
         return Sum(self, Scaled(_as_function(other), -1.0))
 
+    def __rsub__(self, other: Tensor | float) -> Function:
+        return Sum(Scaled(self, -1.0), _as_function(other))
+
+    def __truediv__(self, divisor: Tensor | float) -> Function:
+        return Scaled(self, 1.0 / divisor)
+
     def __mul__(self, other: Function | Tensor | float) -> Function:
         return Product(self, other) if isinstance(other, Function) else Scaled(self, other)
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 INF = float("inf")
+LARGEST = torch.finfo(torch.float64).max
+TINIEST = 2.0**-1074
 
 
 @dataclass(frozen=True)
@@ -32,25 +34,32 @@ class Interval:
     @staticmethod
     def of(low: Tensor, high: Tensor, sign: Tensor | None = None) -> Interval:
         """An interval whose sign follows from its bounds, and from ``sign`` where it knows more."""
-        low, high = low.double(), high.double()
+        unknown = low.isnan() | high.isnan()
+        # A lower bound that overflowed says "larger than any number here", no more.
+        low = torch.where(unknown, -INF, low.double()).clamp(max=LARGEST)
+        high = torch.where(unknown, INF, high.double()).clamp(min=-LARGEST)
         known = (low > 0).to(torch.int8) - (high < 0).to(torch.int8)
         if sign is not None:
-            known = torch.where(known == 0, sign, known)
+            known = torch.where((known == 0) & ~unknown, sign, known)
+            # What is strictly positive is not 0, even where its bounds have underflowed.
             low = torch.where(known > 0, low.clamp(min=0), low)
+            low = torch.where(known < 0, low.clamp(max=-TINIEST), low)
             high = torch.where(known < 0, high.clamp(max=0), high)
+            high = torch.where(known > 0, high.clamp(min=TINIEST), high)
         return Interval(low, high, known)
 
     @staticmethod
     def point(value: Tensor | float, shape: torch.Size | None = None) -> Interval:
         """The interval that holds one number."""
         exact = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach()
+        exact = torch.where(exact.isinf(), float("nan"), exact)  # no number: nothing is known
         exact = exact if shape is None else exact.expand(shape)
         return Interval.of(exact, exact)
 
     @property
     def zero(self) -> Tensor:
         """Where the only member is 0."""
-        return (self.low == 0) & (self.high == 0)
+        return (self.low == 0) & (self.high == 0) & (self.sign == 0)
 
     def __neg__(self) -> Interval:
         return Interval(-self.high, -self.low, -self.sign)
@@ -80,7 +89,9 @@ def linear_image(
 
     Rounding of the sums is covered by the usual bound γ_n Σ|terms| and taken outwards.
     """
-    weight = weight.double()
+    weight = torch.where(weight.isfinite(), weight.double(), float("nan"))
+    broken = apply(torch.ones_like(interval.low), weight.isnan().double()) > 0
+    weight = weight.nan_to_num(nan=0.0)
     up, down = weight.clamp(min=0), weight.clamp(max=0)
 
     def total(of_low: Tensor, of_high: Tensor) -> Tensor:
@@ -101,13 +112,16 @@ def linear_image(
         / (1 - 2 * terms * unit)
         * apply(torch.maximum(low.abs(), high.abs()), weight.abs())
     )
+    error = error + terms * TINIEST * (apply((~interval.zero).double(), (weight != 0).double()) > 0)
     lowest, highest = total(low, high) - error, total(high, low) + error
     can_be_negative = count(interval.low < 0, interval.high > 0) > 0
     can_be_positive = count(interval.high > 0, interval.low < 0) > 0
+    lowest, highest = lowest.nan_to_num(-INF, INF, -INF), highest.nan_to_num(INF, INF, -INF)
     lowest = torch.where(can_be_negative, lowest, lowest.clamp(min=0))
     highest = torch.where(can_be_positive, highest, highest.clamp(max=0))
     lowest = torch.where(count(interval.low == -INF, interval.high == INF) > 0, -INF, lowest)
     highest = torch.where(count(interval.high == INF, interval.low == -INF) > 0, INF, highest)
+    lowest = torch.where(broken, float("nan"), lowest)
     positive = (count(interval.sign > 0, interval.sign < 0) > 0) & ~can_be_negative
     negative = (count(interval.sign < 0, interval.sign > 0) > 0) & ~can_be_positive
     return Interval.of(lowest, highest, positive.to(torch.int8) - negative.to(torch.int8))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ class LinearMap(ABC):
     bias: Tensor | None
     groups: int
     ordering: Ordering
+    dimensions: ClassVar[int]
 
     @abstractmethod
     def apply(self, data: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -55,6 +56,8 @@ def blocks_of(matrix: Tensor, groups: int) -> Tensor:
 class Convolution(LinearMap):
     """A masked convolution with its weights given: (G * out, G * in, R, R), stride 1, padded."""
 
+    dimensions = 3
+
     def apply(self, data: Tensor, weight: Tensor | None = None) -> Tensor:
         radius = self.weight.shape[-1] // 2
         return F.conv2d(data, self.weight if weight is None else weight, padding=radius)
@@ -71,6 +74,8 @@ class Convolution(LinearMap):
 @dataclass(frozen=True)
 class Dense(LinearMap):
     """A triangular matrix with its weights given: (G * out, G * in)."""
+
+    dimensions = 1
 
     def apply(self, data: Tensor, weight: Tensor | None = None) -> Tensor:
         return data @ (self.weight if weight is None else weight).T

@@ -76,6 +76,39 @@ class Quantity(ABC):
         return (-self) + other
 
 
+def fitting(constant: Tensor | float, event_shape: tuple[int, ...]) -> Tensor | float:
+    """A constant that fits samples of that shape, without a batch dimension of its own.
+
+    Examples:
+        >>> fitting(2.0, (3,))
+        2.0
+    """
+    if not isinstance(constant, Tensor) or constant.dim() == 0:
+        return constant
+    shape = tuple(constant.shape)
+    if len(shape) == len(event_shape) + 1 and shape[0] == 1:
+        constant, shape = constant[0], shape[1:]
+    sizes = zip(reversed(shape), reversed(event_shape), strict=False)
+    if len(shape) > len(event_shape) or any(a not in (1, b) for a, b in sizes):
+        raise ValueError(
+            f"a constant of shape {shape} does not fit samples of shape {event_shape}: it needs "
+            "one entry for each coordinate, or one for all"
+        )
+    return constant
+
+
+def check_groups(linear: LinearMap, groups: int | None, shape: tuple[int, ...]) -> None:
+    """Raise unless a linear map fits a quantity of that shape (without its batch)."""
+    into = linear.weight.shape[1]
+    if groups not in (None, linear.groups) or shape[0] != into or len(shape) != linear.dimensions:
+        copies = into // linear.groups
+        raise ValueError(
+            f"{linear} expects {linear.groups} channels of the input in {copies} copies each and "
+            f"samples of {linear.dimensions} dimensions; got samples of shape {shape} that stem "
+            f"from {groups or 'unknown'} channels"
+        )
+
+
 def _constant(value: object) -> Tensor | float:
     if isinstance(value, Tensor | float | int):
         return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mintnet.calculus.interval import INF, Interval, linear_image
 from mintnet.calculus.ordering import Ordering, common
-from mintnet.calculus.quantity import Quantity
+from mintnet.calculus.quantity import Quantity, check_groups, fitting
 from mintnet.calculus.value import mix
 
 if TYPE_CHECKING:
@@ -32,8 +32,10 @@ class Range(Quantity):
     affine: Tensor
     ordering: Ordering | None = None
     blame: str | None = None
+    groups: int | None = None
 
     def through(self, linear: LinearMap) -> Range:
+        check_groups(linear, self.groups, tuple(self.value.low.shape[1:]))
         weight = linear.weight.detach().cpu()
         value = linear_image(self.value, weight, linear.apply)
         if linear.bias is not None:
@@ -66,14 +68,14 @@ class Range(Quantity):
         return self._result(value, slope, affine, ordering, what, self, other)
 
     def scale(self, factor: Tensor | float) -> Range:
-        constant = Interval.point(factor)
+        constant = Interval.point(fitting(factor, tuple(self.value.low.shape[1:])))
         value, slope = self.value * constant, self.slope * constant
         affine = self.affine.expand_as(slope.low)
         return self._result(value, slope, affine, self.ordering, "a factor of 0", self)
 
     def shift(self, offset: Tensor | float) -> Range:
-        value = self.value + Interval.point(offset)
-        return Range(value, self.slope, self.affine, self.ordering, self.blame)
+        offset = fitting(offset, tuple(self.value.low.shape[1:]))
+        return replace(self, value=self.value + Interval.point(offset))
 
     @staticmethod
     def _result(
@@ -91,7 +93,8 @@ class Range(Quantity):
             blame = f"{what} at entry {tuple(where)} can have a slope in {_text(*part)}"
             if part == (0.0, 0.0):  # a slope of exactly 0 blames nobody until the end
                 blame = None
-        return Range(value, slope, affine, ordering, blame)
+        groups = next((source.groups for source in sources if source.groups), None)
+        return Range(value, slope, affine, ordering, blame, groups)
 
 
 def unbounded(shape: tuple[int, ...]) -> Range:
@@ -103,7 +106,8 @@ def unbounded(shape: tuple[int, ...]) -> Range:
         tensor([[-inf, -inf]], dtype=torch.float64)
     """
     ones = torch.ones(1, *shape, dtype=torch.float64)
-    return Range(Interval.of(-INF * ones, INF * ones), Interval.point(ones), ones.bool())
+    everything = Interval.of(-INF * ones, INF * ones)
+    return Range(everything, Interval.point(ones), ones.bool(), groups=shape[0])
 
 
 def _span(interval: Interval) -> str:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from mintnet.calculus.ordering import Ordering, common
-from mintnet.calculus.quantity import Quantity
+from mintnet.calculus.quantity import Quantity, check_groups, fitting
 
 if TYPE_CHECKING:
     from mintnet.calculus.elementwise import Elementwise
@@ -45,33 +46,39 @@ class Value(Quantity):
     data: Tensor
     slope: Tensor
     ordering: Ordering | None = None
+    groups: int | None = None
 
     def through(self, linear: LinearMap) -> Value:
+        check_groups(linear, self.groups, tuple(self.data.shape[1:]))
         data = linear.apply(self.data)
         if linear.bias is not None:
             data = data + linear.bias.reshape(-1, *(1,) * (data.dim() - 2))
         slope = mix(self.slope, linear.diagonal())
-        return Value(data, slope, common(self.ordering, linear.ordering))
+        return Value(data, slope, common(self.ordering, linear.ordering), linear.groups)
 
     def apply(self, function: Elementwise) -> Value:
         data, slope = function.value_and_slope(self.data)
-        return Value(data, slope * self.slope, self.ordering)
+        return replace(self, data=data, slope=slope * self.slope)
 
     def add(self, other: Value) -> Value:
         self._check_same_shape(other, "add")
         ordering = common(self.ordering, other.ordering)
-        return Value(self.data + other.data, self.slope + other.slope, ordering)
+        data, slope = self.data + other.data, self.slope + other.slope
+        return Value(data, slope, ordering, self.groups or other.groups)
 
     def multiply(self, other: Value) -> Value:
         self._check_same_shape(other, "multiply")
         slope = self.slope * other.data + self.data * other.slope
-        return Value(self.data * other.data, slope, common(self.ordering, other.ordering))
+        ordering = common(self.ordering, other.ordering)
+        return Value(self.data * other.data, slope, ordering, self.groups or other.groups)
 
     def scale(self, factor: Tensor | float) -> Value:
-        return Value(self.data * factor, self.slope * factor, self.ordering)
+        factor = fitting(factor, tuple(self.data.shape[1:]))
+        return replace(self, data=self.data * factor, slope=self.slope * factor)
 
     def shift(self, offset: Tensor | float) -> Value:
-        return Value(self.data + offset, self.slope, self.ordering)
+        offset = fitting(offset, tuple(self.data.shape[1:]))
+        return replace(self, data=self.data + offset)
 
     def log_det(self) -> Tensor:
         """Σ log |slope| over the entries of each sample. Shape: (batch,)."""
@@ -92,7 +99,7 @@ def variable(x: Tensor) -> Value:
         >>> variable(torch.zeros(1, 2)).slope
         tensor([[1., 1.]])
     """
-    return Value(x, torch.ones_like(x))
+    return Value(x, torch.ones_like(x), groups=x.shape[1])
 
 
 def mix(slope: Tensor, diagonal: Tensor) -> Tensor:
@@ -105,5 +112,6 @@ def mix(slope: Tensor, diagonal: Tensor) -> Tensor:
         tensor([[3.]])
     """
     batch, groups, copies_in = slope.shape[0], diagonal.shape[0], diagonal.shape[2]
-    mixed = diagonal @ slope.reshape(batch, groups, copies_in, -1)
-    return mixed.reshape(batch, -1, *slope.shape[2:])
+    pixels = math.prod(slope.shape[2:])
+    mixed = diagonal @ slope.reshape(batch, groups, copies_in, pixels)
+    return mixed.reshape(batch, groups * diagonal.shape[1], *slope.shape[2:])

@@ -27,10 +27,10 @@ def draw_invert(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
 
 def draw_growth(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
     """Seconds of the wavefront against the number of entries that it solves."""
-    for (name, label, side), colour in zip(
+    for (name, label), colour in zip(
         (
-            ("over_size", "sizes 8 to 128, batch 8", "size"),
-            ("over_batch", "batches 1 to 256, 16 × 16", "batch"),
+            ("over_size", "sizes 8 to 128, batch 8"),
+            ("over_batch", "batches 1 to 256, 16 × 16"),
         ),
         theme.colours,
         strict=False,

@@ -1,5 +1,5 @@
 """Optional fast paths. Each computes what a plain twin computes, and is tested against it."""
 
-from mintnet.kernels.training import fast_log_density, fast_transform
+from mintnet.kernels.mint import compiled_mint_layer, mint_layer
 
-__all__ = ["fast_log_density", "fast_transform"]
+__all__ = ["compiled_mint_layer", "mint_layer"]

@@ -29,7 +29,13 @@ from torch import Tensor, nn
 from mintnet.bijections import Logit
 from mintnet.models.mintnet import PRESETS, MintNet, MintNetConfig
 from mintnet.models.noise import uniform_noise
-from mintnet.models.storage import CONFIG, load_weights, read_config, save_model
+from mintnet.models.storage import (
+    CONFIG,
+    ModelFileError,
+    load_weights,
+    read_config,
+    save_model,
+)
 from mintnet.solvers import REMEDY, Solution, Solver
 
 Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -184,7 +190,13 @@ class Flow(nn.Module):
         if not (Path(folder) / CONFIG).exists() and (Path(folder) / "last" / CONFIG).is_file():
             folder = Path(folder) / "last"
         config = read_config(folder, "flow")
-        flow = Flow(MintNetConfig(**config["net"]), config["logit_lambda"], config["levels"])
+        try:
+            net = MintNetConfig(**config["net"])
+            flow = Flow(net, float(config["logit_lambda"]), int(config["levels"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(
+                f"{Path(folder) / CONFIG} does not describe a flow: {error}"
+            ) from error
         load_weights(folder, flow)
         return flow.eval()
 

@@ -116,8 +116,8 @@ class MintNet(Bijection):
         return self.chain.transform(x)
 
     @torch.no_grad()
-    def solve(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        return self.chain.solve(z, solver)
+    def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
+        return self.chain.find(z, solver)
 
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         return self.chain.differentiable_inverse(z, solver)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +41,19 @@ def import_original(path: str | Path, logit_lambda: float | None = None) -> Flow
     first = pairs[min(pairs)]
     shape = tuple(first["0.t"].shape[1:])
     filters = tuple(stage[0]["0.bias1"].numel() // stage[0]["0.t"].shape[1] for stage in stages)
-    config = MintNetConfig(
-        shape=(shape[0], shape[1], shape[2]),
-        pairs=tuple(len(stage) for stage in stages),
-        filters=filters,
-        kernel_size=first["0.weight1"].shape[-1],
-        t_form="absolute",
-    )
-    flow = Flow(config, _logit_lambda(path, logit_lambda, shape[0]))
+    try:
+        config = MintNetConfig(
+            shape=(shape[0], shape[1], shape[2]),
+            pairs=tuple(len(stage) for stage in stages),
+            filters=filters,
+            kernel_size=first["0.weight1"].shape[-1],
+            t_form="absolute",
+        )
+        flow = Flow(config, _logit_lambda(path, logit_lambda, shape[0]))
+    except ModelFileError:
+        raise
+    except ValueError as error:
+        raise ModelFileError(f"{path} does not describe a MintNet: {error}") from error
     layers = iter(flow.net.layers())
     for stage in stages:
         for pair in stage:
@@ -64,7 +67,7 @@ def _read(path: Path) -> dict[str, Tensor]:
         raise ModelFileError(f"there is no file {path}")
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile, OSError) as error:
+    except Exception as error:  # torch raises all kinds of errors on files that are not its own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelFileError(f"{path} is not a readable checkpoint: {reason}") from error
     state = checkpoint[0] if isinstance(checkpoint, list | tuple) and checkpoint else checkpoint
@@ -89,6 +92,11 @@ def _pairs(state: dict[str, Tensor], path: Path) -> dict[int, dict[str, Tensor]]
         for key in (f"{side}.{part}" for side in "01" for part in parts):
             if key not in pair:
                 raise ModelFileError(f"{path} is incomplete: layers.{number}.{key} is missing")
+            value, rank = pair[key], 1 if "bias" in key else 4
+            if not isinstance(value, Tensor) or value.dim() != rank:
+                raise ModelFileError(f"{path}: layers.{number}.{key} is no tensor of {rank} axes")
+            if not value.is_floating_point() or not bool(value.isfinite().all()):
+                raise ModelFileError(f"{path}: layers.{number}.{key} holds no finite numbers")
     return pairs
 
 

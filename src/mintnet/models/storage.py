@@ -61,6 +61,8 @@ def load_weights(folder: str | Path, model: nn.Module) -> None:
         state = load_file(path)
     except (SafetensorError, OSError) as error:
         raise ModelFileError(f"{path} is damaged: {error}") from error
+    if any(tensor.dtype == torch.float64 for tensor in state.values()):
+        model.double()  # a model keeps its precision; half precision is for storage alone
     load_packed_state(model, state, str(path))
 
 

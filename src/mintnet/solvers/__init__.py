@@ -5,8 +5,8 @@ from mintnet.solvers.base import REMEDY, TOLERANCES, Solver, System
 from mintnet.solvers.bisection import Bisection
 from mintnet.solvers.fixed_point import FixedPoint
 from mintnet.solvers.gradient import attach_gradient
-from mintnet.solvers.wavefront import StructureError, Wavefront
 from mintnet.solvers.solution import InversionError, Solution, Status, relative_residual
+from mintnet.solvers.wavefront import StructureError, Wavefront
 
 __all__ = [
     "REMEDY",

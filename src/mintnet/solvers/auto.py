@@ -20,6 +20,7 @@ EASY = 8
 ROUTES: dict[str, Solver] = {
     "full steps": FixedPoint(step=1.0, max_steps=60),
     "damped steps": FixedPoint(step=2 / 3, max_steps=200),
+    "small steps": FixedPoint(step=0.35, max_steps=300),
     "wavefront": Wavefront(),
 }
 
@@ -58,7 +59,7 @@ class Auto(Solver):
     ``patience`` steps are solved exactly by the wavefront (or, where the structure has none, by
     more steps and then coordinate by coordinate). Whatever found it, an answer counts only with
     its residual. Layers remember: from the second call on a hard layer goes at once to the
-    fastest of full steps, damped steps (α = 2/3) and the wavefront.
+    fastest of full steps, damped steps (α = 2/3 and 0.35) and the wavefront.
 
     Args:
         patience: the most steps of Algorithm 1 in a layer of which nothing is known yet.
@@ -78,7 +79,13 @@ class Auto(Solver):
         return self._by(route, ROUTES[route], system, z, scale, known)
 
     def _by(
-        self, route: str, solver: Solver, system: System, z: Tensor, scale: Tensor, known: Experience
+        self,
+        route: str,
+        solver: Solver,
+        system: System,
+        z: Tensor,
+        scale: Tensor,
+        known: Experience,
     ) -> Solution:
         """One route for the whole batch, and the exact one for what it leaves behind."""
         begin = _now(z)

@@ -61,8 +61,8 @@ class Solver(ABC):
         if not bool(finite.any()):
             return _nothing_to_solve(system, z)
         if bool(finite.all()):
-            return self._solve(system, z, reference_scale(system, z))
-        solution = self._solve(system, z[finite], reference_scale(system, z[finite]))
+            return self._solve(system, z, _scale(system, z))
+        solution = self._solve(system, z[finite], _scale(system, z[finite]))
         return _scatter(solution, finite)
 
     @abstractmethod
@@ -70,18 +70,23 @@ class Solver(ABC):
         """Solve for finite z; residuals are measured in units of ``scale``, one a sample."""
 
 
-def reference_scale(system: System, z: Tensor) -> Tensor:
+def reference_scale(forward: Callable[[Tensor], Tensor], z: Tensor, like: Tensor) -> Tensor:
     """What residuals are compared with: the largest |z| of each sample.
 
     Where that is small, |f(0)| stands in if it is larger: z = 0 is a fair question to a layer
-    with biases, and its answer cannot be more accurate than the biases are. Shape: (batch,).
+    with biases, and its answer cannot be more accurate than the biases are. ``like`` has the
+    shape of inputs. Shape: (batch,).
     """
     largest = z.abs().flatten(1).amax(1)
     small = largest < 0.1
     if bool(small.any()):
-        offset = system.evaluate(torch.zeros_like(z[:1]))[0].abs().max()
+        offset = forward(torch.zeros_like(like[:1])).abs().max()
         largest = torch.where(small, torch.maximum(largest, offset), largest)
     return largest.clamp(min=torch.finfo(z.dtype).tiny)
+
+
+def _scale(system: System, z: Tensor) -> Tensor:
+    return reference_scale(lambda x: system.evaluate(x)[0], z, z)
 
 
 def fill_failures(value: Tensor, status: Tensor) -> Tensor:

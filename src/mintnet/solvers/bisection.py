@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,8 @@ from torch import Tensor
 
 from mintnet.solvers.base import TOLERANCES, Solver, System, fill_failures
 from mintnet.solvers.solution import Solution, Status, relative_residual
+
+Excess = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -43,13 +46,13 @@ class Bisection(Solver):
                 x[:, i] = value
                 return sign * (system.evaluate(x.reshape(shape))[0].flatten(1)[:, i] - target[:, i])
 
-            low, high, doublings, bracketed = self._bracket(excess, x[:, i].clone(), slope)
+            low, high, bracketed, grown = self._bracket(excess, x[:, i].clone(), slope)
             out_of_reach |= ~bracketed
-            low, high, halvings = self._halve(excess, low, high)
+            low, high, halved = self._halve(excess, low, high)
             nearer = excess(low).abs() <= excess(high).abs()
             x[:, i] = torch.where(nearer, low, high)
-            steps += doublings + halvings
-            evaluations += doublings + halvings + 5
+            steps += grown + halved
+            evaluations += grown + halved + 4
         value = x.reshape(shape)
         residual = relative_residual(system.evaluate(value)[0] - z, scale)
         within = residual <= TOLERANCES[z.dtype]
@@ -65,31 +68,37 @@ class Bisection(Solver):
             evaluations=torch.full_like(steps, evaluations),
         )
 
-    def _bracket(self, excess, start, slope):  # type: ignore[no-untyped-def]
-        """Ends with excess(low) ≤ 0 ≤ excess(high), grown geometrically from the start."""
+    def _bracket(
+        self, excess: Excess, start: Tensor, slope: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, int]:
+        """Ends with excess(low) ≤ 0 ≤ excess(high), grown geometrically from the start.
+
+        Also which samples have found theirs, and how many times it was doubled.
+        """
         at_start = excess(start)
         reach = (at_start / slope).abs().clamp(min=torch.finfo(start.dtype).eps)
         reach = torch.where(reach.isfinite(), reach, torch.ones_like(reach))
         near, far = start.clone(), start.clone()
         beyond = at_start == 0
-        for doublings in range(self.max_doublings):
-            if bool(beyond.all()):
-                break
+        doublings = 0
+        while doublings < self.max_doublings and not bool(beyond.all()):
+            doublings += 1
             near = torch.where(beyond, near, far)
             far = torch.where(beyond, far, far - at_start.sign() * reach)
             beyond = beyond | (excess(far).sign() != at_start.sign())
             reach = 2 * reach
         low = torch.where(at_start > 0, far, near)
         high = torch.where(at_start > 0, near, far)
-        return low, high, doublings, beyond
+        return low, high, beyond, doublings
 
-    def _halve(self, excess, low, high):  # type: ignore[no-untyped-def]
+    def _halve(self, excess: Excess, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, int]:
+        """The bracket shrunk to neighbouring numbers, and how many times it was halved."""
         for halvings in range(self.max_halvings):
             middle = low + (high - low) / 2
             open_ = (middle != low) & (middle != high)
             if not bool(open_.any()):
-                break
+                return low, high, halvings
             above = excess(middle) > 0
             low = torch.where(open_ & ~above, middle, low)
             high = torch.where(open_ & above, middle, high)
-        return low, high, halvings
+        return low, high, self.max_halvings

@@ -81,7 +81,6 @@ class FixedPoint(Solver):
         return (now <= floor) | ((now <= TOLERANCES[dtype]) & (now > previous / 2))
 
 
-
 class _Run:
     """The samples that are still being solved, and what came of those that have left.
 

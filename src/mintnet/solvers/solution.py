@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-import torch
 from torch import Tensor
 
 
@@ -77,7 +76,8 @@ class Solution:
         ways = [s for s in Status if s != Status.CONVERGED and bool((self.status == s).any())]
         how = ", ".join(f"{int((self.status == s).sum())} {s.words}" for s in ways)
         worst = float(self.residual[failed].max())
-        return f"{self.name}: {count} of {total} samples not certified ({how}; worst residual {worst:.1e})"
+        what = f"{how}; worst residual {worst:.1e}"
+        return f"{self.name}: {count} of {total} samples not certified ({what})"
 
     def require(self, remedy: str) -> Tensor:
         """The value, or an `InversionError` with the remedy if any sample is not certified."""

@@ -18,50 +18,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mintnet.bijections import Bijection, MintLayer
-from mintnet.bijections.mint import constrained
+from mintnet.calculus.signs import constrained
 
 ALIGNMENT = 64
 
 
-def fast_transform(
-    net: Bijection, x: Tensor, dtype: torch.dtype = torch.bfloat16, compiled: bool = True
-) -> tuple[Tensor, Tensor]:
-    """z and log |det J| of a chain of Mint layers and squeezes, by the fast path.
-
-    Shapes: (batch, C, H, W) → those of the net.
-    """
-    layer_function = _compiled_layer() if compiled else _layer
-    total = x.new_zeros(len(x))
-    for part in _leaves(net):
-        if isinstance(part, MintLayer):
-            x, log_det = layer_function(
-                x,
-                part.weight1,
-                part.weight2,
-                part.weight3,
-                part.bias1,
-                part.bias2,
-                part.bias3,
-                part.t,
-                part.mask1,
-                part.mask2,
-                part.mask3,
-                part.channels,
-                dtype,
-            )
-        else:
-            x, log_det = part.transform(x)
-        total = total + log_det
-    return x, total
-
-
-def fast_log_density(flow: torch.nn.Module, x: Tensor, dtype: torch.dtype, compiled: bool) -> Tensor:
-    """`Flow.log_density` by the fast path. Shapes: (batch, C, H, W) → (batch,)."""
-    return flow.log_density(x, transform=lambda y: fast_transform(flow.net, y, dtype, compiled))  # type: ignore[no-any-return,operator]
-
-
-def _layer(
+def mint_layer(
     x: Tensor,
     weight1: Tensor,
     weight2: Tensor,
@@ -115,13 +77,9 @@ def _own(matrix: Tensor) -> Tensor:
 _COMPILED: list[Callable[..., tuple[Tensor, Tensor]]] = []
 
 
-def _compiled_layer() -> Callable[..., tuple[Tensor, Tensor]]:
+def compiled_mint_layer() -> Callable[..., tuple[Tensor, Tensor]]:
+    """`mint_layer` compiled, made when it is first wanted."""
     if not _COMPILED:
         torch._dynamo.config.cache_size_limit = 64
-        _COMPILED.append(torch.compile(_layer, dynamic=False))
+        _COMPILED.append(torch.compile(mint_layer, dynamic=False))
     return _COMPILED[0]
-
-
-def _leaves(net: Bijection) -> list[Bijection]:
-    chain = getattr(net, "chain", net)
-    return chain.leaves()  # type: ignore[no-any-return]
