@@ -101,7 +101,7 @@ class Chain(Bijection):
         status = torch.where(
             residual <= CHAIN_TOLERANCES.get(z.dtype, 0.0),
             int(Status.CONVERGED),
-            int(Status.OUT_OF_STEPS),
+            int(Status.INACCURATE),
         )
         for solution in reversed(solutions):  # the first failure has the last word
             status = torch.where(solution.converged, status, solution.status)

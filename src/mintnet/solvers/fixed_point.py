@@ -78,7 +78,9 @@ class FixedPoint(Solver):
         if self.tolerance is not None:
             return (now <= self.tolerance) & (self.tolerance > 0)
         floor = 4 * torch.finfo(dtype).eps
-        return (now <= floor) | ((now <= TOLERANCES[dtype]) & (now > previous / 2))
+        # Near a root a step leaves |1 − α| of the error; one that leaves much more has stalled.
+        stalled = now > max(0.75, (1 + abs(1 - self.step)) / 2) * previous
+        return (now <= floor) | ((now <= TOLERANCES[dtype]) & stalled)
 
 
 class _Run:

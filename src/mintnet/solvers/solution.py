@@ -15,6 +15,7 @@ class Status(IntEnum):
     OUT_OF_STEPS = 1
     DIVERGED = 2
     NOT_FINITE = 3
+    INACCURATE = 4
 
     @property
     def words(self) -> str:
@@ -24,6 +25,7 @@ class Status(IntEnum):
             Status.OUT_OF_STEPS: "ran out of steps",
             Status.DIVERGED: "diverged",
             Status.NOT_FINITE: "had NaN or infinite targets",
+            Status.INACCURATE: "lost accuracy between parts that are each certified",
         }[self]
 
 
