@@ -1,0 +1,64 @@
+"""Benchmarks measure what they say, on a small model."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from mintnet.bench import bench_growth, bench_invert
+from mintnet.bench import growth as growth_module
+from mintnet.cli import main
+from mintnet.models import Flow, MintNetConfig
+
+
+def _flow() -> Flow:
+    torch.manual_seed(0)
+    flow = Flow(MintNetConfig((1, 4, 4), pairs=(1, 1), filters=(3, 1)))
+    with torch.no_grad():
+        for parameter in flow.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return flow
+
+
+def test_every_way_is_measured_on_the_same_targets() -> None:
+    figures = bench_invert(_flow(), samples=3, repeats=1)
+    ways = figures["ways"]
+    assert list(ways) == [
+        "algorithm 1, 120 steps",
+        "α = 1 with stopping",
+        "wavefront",
+        "auto",
+        "one coordinate at a time",
+    ]
+    assert ways["algorithm 1, 120 steps"]["evaluations"] == 4 * 121
+    assert ways["one coordinate at a time"]["evaluations"] == 4 * 16
+    assert ways["one coordinate at a time"]["extrapolated"]
+    for name in ("wavefront", "auto"):
+        assert ways[name]["not_certified"] == 0
+        assert ways[name]["worst_residual"] <= 5e-6
+        assert ways[name]["end_to_end_residual"] <= 1e-3
+    assert len(figures["layers"]) == 4
+    assert figures["auto_over_faster_of_two"] > 0
+
+
+def test_growth_covers_its_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth_module, "SIZES", (4, 6))
+    monkeypatch.setattr(growth_module, "BATCHES", (1, 2))
+    figures = bench_growth(filters=2, repeats=1)
+    assert [row["size"] for row in figures["over_size"]] == [4, 6]
+    assert [row["batch"] for row in figures["over_batch"]] == [1, 2]
+    assert all(row["worst_residual"] < 1e-5 for row in figures["over_size"])
+
+
+def test_the_command_writes_a_plot_and_figures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _flow().save(tmp_path / "model", preset="tiny", data="digits")
+    plot, figures = tmp_path / "plot.png", tmp_path / "figures.json"
+    arguments = ["-n", "2", "--repeats", "1", "--device", "cpu", "--step", "0.5"]
+    files = ["--out", str(plot), "--json", str(figures)]
+    main(["bench", "invert", str(tmp_path / "model"), *arguments, *files])
+    assert "auto" in capsys.readouterr().out
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert json.loads(figures.read_text())["tuned_step"] == 0.5
