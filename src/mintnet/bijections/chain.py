@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection
+from mintnet.precision import true_float32
 from mintnet.solvers import REMEDY, Solution, Solver, Status, relative_residual
 from mintnet.solvers.base import fill_failures, reference_scale
 
@@ -96,8 +97,9 @@ class Chain(Bijection):
     @torch.no_grad()
     def _certificate(self, z: Tensor, x: Tensor, solutions: tuple[Solution, ...]) -> Solution:
         """The end-to-end residual, and for each sample the first thing that went wrong."""
-        scale = reference_scale(lambda x: self.transform(x)[0], z, x)
-        residual = relative_residual(self.transform(x)[0] - z, scale)
+        with true_float32():
+            scale = reference_scale(lambda x: self.transform(x)[0], z, x)
+            residual = relative_residual(self.transform(x)[0] - z, scale)
         status = torch.where(
             residual <= CHAIN_TOLERANCES.get(z.dtype, 0.0),
             int(Status.CONVERGED),

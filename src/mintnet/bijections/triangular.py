@@ -80,8 +80,13 @@ class TriangularBijection(Bijection):
         """How messages call this layer."""
         return type(self).__name__
 
+    @abstractmethod
+    def require_proof(self) -> None:
+        """Raise `NotProvedError` unless the map is invertible with its present weights."""
+
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
+        self.require_proof()
         return (solver or Auto()).solve(self.system(), z)
 
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
@@ -96,8 +101,8 @@ class TriangularBijection(Bijection):
 class Composed(TriangularBijection):
     r"""A function of the calculus as a bijection, if it can be proved to be one.
 
-    The proof is made from the weights as they are, when the bijection is built and again
-    whenever they have changed and it is used in evaluation mode.
+    The proof is made from the weights as they are: when the bijection is built, and again when
+    they have changed and it is inverted, or used in evaluation mode.
 
     Args:
         function: a `Function`, or any callable written with the calculus.
@@ -129,14 +134,14 @@ class Composed(TriangularBijection):
         self.insist = insist
         self.ordering = record(self.function).ordering or LOWER
         self._proved_for: bytes | None = None
-        self._require_proof()
+        self.require_proof()
 
     def function(self, x: Q) -> Q:
         return self.inner(x)  # type: ignore[no-any-return]
 
     def evaluator(self) -> Evaluator:
-        if not self.training:
-            self._require_proof()
+        if not self.training:  # in training, weights change with every step
+            self.require_proof()
 
         def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
             y = self.function(variable(x))
@@ -147,14 +152,15 @@ class Composed(TriangularBijection):
     def start(self, z: Tensor) -> Tensor:
         """One Newton step from 0, coordinate by coordinate."""
         y, slope = self.evaluate(torch.zeros_like(z))
-        return (z - y) / slope
+        start = (z - y) / slope
+        return torch.where(start.isfinite(), start, 0.0)
 
     def slope_facts(self) -> tuple[Tensor, Tensor]:
         proof = self.certify()
         sign = torch.where(proof.sign < 0, -1.0, 1.0)
         return torch.maximum(proof.low, -proof.high).clamp(min=0), sign
 
-    def _require_proof(self) -> None:
+    def require_proof(self) -> None:
         present = self._fingerprint()
         if present is not None and present == self._proved_for:
             return
@@ -169,5 +175,6 @@ class Composed(TriangularBijection):
             return None
         digest = sha256()
         for tensor in (*self.parameters(), *self.buffers()):
-            digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+            content = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            digest.update(content.numpy().tobytes())
         return digest.digest()

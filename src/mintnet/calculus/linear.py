@@ -40,6 +40,15 @@ class LinearMap(ABC):
     def centre(self) -> Tensor:
         """The weights between entries at the same place, (groups * out, groups * in)."""
 
+    @abstractmethod
+    def mask(self) -> Tensor:
+        """Where a triangular map may have weights, of the shape of the weight."""
+
+    def require_triangular(self) -> None:
+        """Raise unless all weights outside the mask are 0."""
+        if bool((self.weight.detach().cpu()[~self.mask()] != 0).any()):
+            raise ValueError(f"{self} is not triangular in the {self.ordering}: mask its weights")
+
     def diagonal(self) -> Tensor:
         """The weights between copies of the same coordinate, (groups, copies_out, copies_in)."""
         return blocks_of(self.centre(), self.groups)
@@ -66,6 +75,11 @@ class Convolution(LinearMap):
         radius = self.weight.shape[-1] // 2
         return self.weight[:, :, radius, radius]
 
+    def mask(self) -> Tensor:
+        out, into, size, _ = self.weight.shape
+        groups = self.groups
+        return conv_mask(groups, out // groups, into // groups, size, self.ordering.upper)
+
     def __str__(self) -> str:
         out, into, size = self.weight.shape[0], self.weight.shape[1], self.weight.shape[-1]
         return f"the masked {size}×{size} convolution from {into} to {out} channels"
@@ -82,6 +96,10 @@ class Dense(LinearMap):
 
     def centre(self) -> Tensor:
         return self.weight
+
+    def mask(self) -> Tensor:
+        out, into = (size // self.groups for size in self.weight.shape)
+        return dense_mask(self.groups, out, into, self.ordering.upper)
 
     def __str__(self) -> str:
         return f"the masked dense layer from {self.weight.shape[1]} to {self.weight.shape[0]}"

@@ -36,6 +36,7 @@ class Range(Quantity):
 
     def through(self, linear: LinearMap) -> Range:
         check_groups(linear, self.groups, tuple(self.value.low.shape[1:]))
+        linear.require_triangular()
         weight = linear.weight.detach().cpu()
         value = linear_image(self.value, weight, linear.apply)
         if linear.bias is not None:
@@ -43,6 +44,8 @@ class Range(Quantity):
             value = value + Interval.point(bias, value.low.shape)
         diagonal = linear.diagonal().detach().cpu().double()
         slope = linear_image(self.slope, diagonal, mix)
+        if linear.bias is not None:
+            slope = _unless_broken(slope, bias)
         curved = mix((~self.affine).double(), (diagonal != 0).double()) > 0
         ordering = common(self.ordering, linear.ordering)
         return self._result(value, slope, ~curved, ordering, f"{linear}: its terms", self)
@@ -75,7 +78,8 @@ class Range(Quantity):
 
     def shift(self, offset: Tensor | float) -> Range:
         offset = fitting(offset, tuple(self.value.low.shape[1:]))
-        return replace(self, value=self.value + Interval.point(offset))
+        slope = _unless_broken(self.slope, torch.as_tensor(offset))
+        return replace(self, value=self.value + Interval.point(offset), slope=slope)
 
     @staticmethod
     def _result(
@@ -108,6 +112,13 @@ def unbounded(shape: tuple[int, ...]) -> Range:
     ones = torch.ones(1, *shape, dtype=torch.float64)
     everything = Interval.of(-INF * ones, INF * ones)
     return Range(everything, Interval.point(ones), ones.bool(), groups=shape[0])
+
+
+def _unless_broken(slope: Interval, offset: Tensor) -> Interval:
+    """Nothing is known where a constant is NaN or infinite."""
+    broken = ~offset.detach().cpu().isfinite().expand(slope.low.shape)
+    low = torch.where(broken, -INF, slope.low)
+    return Interval.of(low, torch.where(broken, INF, slope.high), slope.sign * ~broken)
 
 
 def _span(interval: Interval) -> str:

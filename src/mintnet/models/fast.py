@@ -17,6 +17,8 @@ def fast_transform(
 
     Shapes: (batch, C, H, W) → those of the net.
     """
+    if net.config.activation != "elu":
+        raise ValueError(f"the fast path knows elu alone; this net has {net.config.activation}")
     layer_function = compiled_mint_layer() if compiled else mint_layer
     total = x.new_zeros(len(x))
     for part in net.chain.leaves():

@@ -36,6 +36,7 @@ from mintnet.models.storage import (
     read_config,
     save_model,
 )
+from mintnet.precision import true_float32
 from mintnet.solvers import REMEDY, Solution, Solver
 
 Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -108,7 +109,8 @@ class Flow(nn.Module):
         if index is None:
             index = torch.arange(len(images), device=images.device)
         noise = uniform_noise(seed, draw, index, self.shape, self._dtype)
-        return self.log_density((images.to(self._dtype) + noise) / self.levels)
+        with true_float32():
+            return self.log_density((images.to(self._dtype) + noise) / self.levels)
 
     def log_density(self, x: Tensor, transform: Transform | None = None) -> Tensor:
         """log p(x) − D log L for dequantized pixels x in (0, 1), (batch,).
@@ -135,7 +137,8 @@ class Flow(nn.Module):
         """z of the centres of the images' bins. Shape: that of the net's output."""
         self._check_images(images)
         centres = (images.to(self._dtype) + 0.5) / self.levels
-        z, _ = self.net(self.logit.transform(centres)[0])
+        with true_float32():
+            z, _ = self.net(self.logit.transform(centres)[0])
         return z  # type: ignore[no-any-return]
 
     @torch.no_grad()
@@ -167,8 +170,10 @@ class Flow(nn.Module):
         self, count: int, temperature: float = 1.0, seed: int | None = None
     ) -> Tensor:
         """z ~ N(0, temperature²) of the net's output shape, drawn on the CPU."""
-        if temperature <= 0:
+        if not 0 < temperature < float("inf"):
             raise ValueError(f"temperature must be positive; got {temperature}")
+        if count < 1:
+            raise ValueError(f"at least one sample can be drawn; got {count}")
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         z = torch.randn(count, *self._latent_shape, generator=generator) * temperature
         return z.to(self._device, self._dtype)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mintnet.calculus import Ordering
+from mintnet.precision import true_float32
 from mintnet.solvers.solution import Solution, Status
 
 TOLERANCES = {torch.float32: 5e-6, torch.float64: 1e-12}
@@ -57,13 +58,30 @@ class Solver(ABC):
         """Solve for each sample of z on its own; the result says which are certified."""
         if z.dtype not in TOLERANCES:
             raise ValueError(f"solvers run in float32 or float64; got {z.dtype}. Use z.float().")
-        finite = z.reshape(len(z), -1).isfinite().all(1)
+        finite = z.flatten(1).isfinite().all(1)
         if not bool(finite.any()):
             return _nothing_to_solve(system, z)
-        if bool(finite.all()):
-            return self._solve(system, z, _scale(system, z))
-        solution = self._solve(system, z[finite], _scale(system, z[finite]))
-        return _scatter(solution, finite)
+        with true_float32():
+            if bool(finite.all()):
+                return self._certified(system, z)
+            return _scatter(self._certified(system, z[finite]), finite)
+
+    def _certified(self, system: System, z: Tensor) -> Solution:
+        """The solution, with a closer look at samples that were not measured by their |z|."""
+        scale = _scale(system, z)
+        solution = self._solve(system, z, scale)
+        small = solution.converged & (scale > z.abs().flatten(1).amax(1))
+        if not bool(small.any()):
+            return solution
+        # |f(0)| was the unit. Accept what is left only if it is rounding at the solution itself.
+        value, target = solution.value[small], z[small]
+        y, slope = system.evaluate(value)
+        left = (y - target).abs().flatten(1).amax(1)
+        rounding = 16 * torch.finfo(z.dtype).eps * (slope * value).abs().flatten(1).amax(1)
+        allowed = TOLERANCES[z.dtype] * target.abs().flatten(1).amax(1) + rounding
+        status = solution.status.clone()
+        status[small] = torch.where(left <= allowed, status[small], int(Status.OUT_OF_STEPS))
+        return replace(solution, status=status)
 
     @abstractmethod
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mintnet.precision import true_float32
 from mintnet.solvers.base import REMEDY
 from mintnet.solvers.solution import Solution, Status, relative_residual
 
@@ -24,7 +25,8 @@ def attach_gradient(
 
     Shapes: x and z alike.
     """
-    gap = z - evaluate(x.detach())[0]
+    with true_float32():
+        gap = z - evaluate(x.detach())[0]
     return _Inverse.apply(gap, x.detach(), evaluate, name)  # type: ignore[no-any-return,no-untyped-call]
 
 
@@ -43,7 +45,8 @@ class _Inverse(torch.autograd.Function):
                 "forward map twice instead, or leave out create_graph=True"
             )
         (x,) = ctx.saved_tensors
-        return solve_transposed(x, gradient, ctx.evaluate, ctx.name), None, None, None
+        with true_float32():
+            return solve_transposed(x, gradient, ctx.evaluate, ctx.name), None, None, None
 
 
 def solve_transposed(

@@ -54,7 +54,7 @@ def solve_monotone(
         best, best_size = torch.where(better, x, best), torch.where(better, size, best_size)
         newton = excess / slope
         # Done: at the rounding floor, or a step below the last place of x.
-        done = (size <= floor) | (newton.abs() <= eps * x.abs())
+        done = (size <= floor) | ((newton.abs() <= eps * x.abs()) & slope.isfinite())
         above = excess > 0
         high, low = torch.where(above, x, high), torch.where(above, low, x)
         if step == 1:
@@ -65,7 +65,7 @@ def solve_monotone(
         count = int(busy.sum())
         if count == 0:
             break
-        stride = torch.maximum(2 * stride, newton.abs())
+        stride = torch.maximum(2 * stride, torch.minimum(newton.abs(), 1 + x.abs()))
         candidate = _next(x, newton, low, high, size <= 0.5 * last, stride, above)
         x, last = torch.where(done, x, candidate), size
         if count < 0.7 * busy.numel():

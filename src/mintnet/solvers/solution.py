@@ -46,7 +46,8 @@ class Solution:
         value: x, shape of z. Samples that diverged hold NaN, so that nobody takes them for an
             answer; samples that ran out of steps hold the best point seen.
         status: (batch,) a `Status` for each sample.
-        residual: (batch,) max |f(x) − z| / max |z| at the returned value.
+        residual: (batch,) max |f(x) − z| / max |z| at the returned value; for a sample with
+            max |z| below 0.1, |f(0)| takes the place of max |z| if it is larger.
         steps: (batch,) iterations taken.
         evaluations: (batch,) evaluations of f, those of the certificate included.
         parts: the solutions of the layers of a chain, in the order in which they were inverted.

@@ -1,0 +1,118 @@
+"""Questions with a tempting wrong answer."""
+
+import pytest
+import torch
+from torch import nn
+
+from mintnet import Auto, Bisection, Composed, FixedPoint, InversionError, MintLayer, Wavefront
+from mintnet.calculus import (
+    LOWER,
+    Dense,
+    Exp,
+    Identity,
+    NotProvedError,
+    Scaled,
+    Softplus,
+    Tanh,
+    certify,
+)
+from mintnet.models import Flow, MintNet, MintNetConfig
+from mintnet.models.fast import fast_transform
+
+SOLVERS = [Auto(), FixedPoint(), Wavefront(), Bisection()]
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: type(s).__name__)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tiny_targets_are_right_or_refused(solver, dtype) -> None:
+    layer = Composed(Exp(), (1,))
+    solution = layer.solve(torch.tensor([[1e-30]], dtype=dtype), solver)
+    if bool(solution.converged.all()):
+        assert float(solution.value) == pytest.approx(-69.0776, rel=1e-4)
+    steep = Composed(1e4 * Softplus(), (1,))
+    solution = steep.solve(torch.tensor([[0.01]], dtype=dtype), solver)
+    if bool(solution.converged.all()):
+        assert float(solution.value) == pytest.approx(-13.8155, rel=1e-4)
+
+
+def test_zero_is_still_a_fair_target() -> None:
+    torch.manual_seed(0)
+    net = MintNet(MintNetConfig((1, 4, 4), pairs=(2,), filters=(4,)))
+    x = net.inverse(torch.zeros(2, 1, 4, 4))
+    assert bool((net(x)[0].abs() < 1e-5).all())
+
+
+def test_training_mode_does_not_excuse_a_lost_proof() -> None:
+    factor = nn.Parameter(torch.tensor(1.0))
+    layer = Composed(Scaled(Identity(), factor) + 2.0 * Tanh(), (1,)).train()
+    with torch.no_grad():
+        factor.fill_(-0.5)
+    with pytest.raises(NotProvedError):
+        layer.inverse(torch.zeros(1, 1))
+
+
+def test_weights_outside_the_mask_are_refused() -> None:
+    weight = torch.eye(3) + 0.1
+    with pytest.raises(ValueError, match="not triangular"):
+        Composed(lambda x: x.through(Dense(weight, None, 3, LOWER)), (3,))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_offsets_that_are_no_numbers_prove_nothing(bad: float) -> None:
+    assert not certify(lambda x: x + bad, (2,)).injective
+    layer = MintLayer(1, 2, (3, 3))
+    with torch.no_grad():
+        layer.bias3.fill_(bad)
+    assert not layer.certify().injective
+
+
+def test_an_infinite_slope_is_not_the_end() -> None:
+    layer = Composed(lambda x: x + Exp()(100.0 * x), (1,)).eval()
+    z = torch.tensor([[1e20]])
+    for solver in (Wavefront(), Auto(), Bisection()):
+        assert bool(layer.solve(z, solver).converged.all()), type(solver).__name__
+
+
+def test_empty_batches_have_an_inverse() -> None:
+    assert MintLayer(1, 2, (3, 3)).inverse(torch.zeros(0, 1, 3, 3)).shape == (0, 1, 3, 3)
+    with pytest.raises(ValueError, match="at least one"):
+        Flow.preset("digits").sample(0)
+
+
+def test_the_fast_path_refuses_other_activations() -> None:
+    net = MintNet(MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,), activation="tanh"))
+    with pytest.raises(ValueError, match="elu alone"):
+        fast_transform(net, torch.zeros(1, 1, 4, 4), torch.float32, compiled=False)
+
+
+@pytest.mark.parametrize("scale", [1.0, 3.0, 30.0])
+@pytest.mark.parametrize("activation", ["elu", "softplus", "leaky_relu"])
+def test_ill_conditioned_layers_are_certified_or_refused(scale: float, activation: str) -> None:
+    """Slopes over many decades; what is certified agrees with bisection in float64."""
+    for seed in range(2):
+        torch.manual_seed(seed)
+        layer = MintLayer(2, 2, (3, 3), upper=bool(seed % 2), activation=activation)
+        with torch.no_grad():
+            for weight in (layer.weight1, layer.weight2, layer.weight3):
+                weight.normal_(std=scale)
+            layer.raw_t.uniform_(-12, 6)
+        z = 3 * torch.randn(4, 2, 3, 3)
+        for solver in (Auto(), Wavefront()):
+            solution = layer.solve(z, solver)
+            with torch.no_grad():
+                gap = (layer.evaluate(solution.value)[0] - z).abs().flatten(1).amax(1)
+            certified = solution.converged
+            limit = 1e-5 * z.abs().flatten(1).amax(1)
+            assert bool((gap[certified] <= limit[certified]).all())
+            assert bool((solution.residual[~certified] > 5e-6).all()), "refused without a reason"
+        exact = layer.double().solve(z.double(), Bisection())
+        ours = layer.solve(z.double(), Auto())
+        both = exact.converged & ours.converged
+        assert int(both.sum()) >= int(exact.converged.sum()), "auto gives up before bisection"
+        torch.testing.assert_close(ours.value[both], exact.value[both], rtol=1e-3, atol=1e-6)
+
+
+def test_a_failed_inverse_says_how_far_it_got() -> None:
+    layer = Composed(Tanh(), (1,))
+    with pytest.raises(InversionError, match="worst residual"):
+        layer.inverse(torch.tensor([[3.0]]))
