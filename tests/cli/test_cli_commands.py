@@ -191,3 +191,27 @@ def test_trained_model_comes_back_byte_for_byte(mintnet, fixtures, trained, trai
     result = reconstruct(trained, images)
     assert result.exact == len(images)
     assert float(result.errors.mean()) < 1e-9
+
+
+def test_version(mintnet):
+    code, out, _ = mintnet("--version")
+    assert code == 0 and out.startswith("mintnet ") and out.count("\n") == 1
+
+
+def test_a_picture_that_is_replaced(mintnet, model):
+    assert "replaced" not in mintnet("sample", model, "-n", 1).out
+    assert "replaced samples.png" in mintnet("sample", model, "-n", 1).out
+
+
+def test_info_and_verify_number_layers_alike(mintnet, model):
+    mintnet("info", model, "--json", "i.json")
+    options = ("-n", 2, "--iterations", 1, "--json", "v.json")
+    assert mintnet("verify", model, *options).code == 0
+    rows, known = figures("v.json")["layers"], figures("i.json")["layers"]
+    assert [row["number"] for row in rows] == list(range(1, len(known) + 1))
+    assert [row["name"] for row in rows] == [layer["name"] for layer in known]
+
+
+def test_a_tie_of_steps(mintnet, model):
+    out = mintnet("tune-step", model, "-n", 2).out
+    assert "A tie: with" in out and "nearest to 1" in out

@@ -124,6 +124,8 @@ def test_places_that_cannot_be_written(fails, model):
     fails(["sample", model, "-n", 2, "--out", "folder"], "folder")
     fails(["sample", model, "-n", 2, "--out", "s.unheard-of"], "unheard-of")
     fails(["sample", model, "--json", "folder"], "--json")
+    if Path("/proc/self").exists():
+        fails(["sample", model, "--json", "/proc/a.json"], "--json /proc/a.json")
     fails(["sample", model, "--json", "file/s.json"], "--json")
     fails(["report", model, "--out", "folder", "--samples", 1, "--reconstructions", 1], "folder")
     assert Path("file").read_text() == "a file, not a folder"

@@ -15,7 +15,9 @@ from mintnet.models import Flow
 from mintnet.models.locate import load_flow
 from mintnet.training import Cadence, RunError, files, train
 from mintnet.training.checkpoint import Checkpoint
+from mintnet.training.ema import MovingAverage
 from mintnet.training.folder import RunFolder
+from mintnet.training.task import DensityTask
 
 
 def same(a, b):
@@ -196,11 +198,69 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, tiny, monkeypatch):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, tiny):
-    with pytest.raises(RunError, match="so the run stops; the weights before that step") as caught:
+    with pytest.raises(RunError, match="so the run stops; the weights saved last") as caught:
         tiny(tmp_path / "run", learning_rate=1e30)
     assert "\n" not in str(caught.value)
     flow = load_flow(tmp_path / "run")
     assert all(p.isfinite().all() for p in flow.parameters())
+
+
+def test_weights_that_are_not_finite_are_not_written(tmp_path, tiny, monkeypatch):
+    step = torch.optim.Adam.step
+
+    def overflow(self, closure=None):
+        step(self, closure)
+        with torch.no_grad():
+            self.param_groups[0]["params"][0].fill_(float("inf"))
+
+    monkeypatch.setattr(torch.optim.Adam, "step", overflow)
+    with pytest.raises(RunError, match=r"weights are no longer finite at step 1.* no weights are"):
+        tiny(tmp_path / "run", cadence=Cadence(samples=0, checkpoint=1))
+    for name in ("last", "best", "checkpoint.pt"):
+        assert not (tmp_path / "run" / name).exists()
+
+
+@pytest.mark.parametrize("checkpoint", [0, 5])
+def test_what_was_saved_before_stays_as_it_is(tmp_path, tiny, monkeypatch, checkpoint):
+    run, losses, saved = tmp_path / "run", DensityTask.losses, {}
+
+    def poisoned(self, batch):
+        calls.append(batch)
+        if len(calls) == 7:
+            saved.update(weights(run))
+            with torch.no_grad():
+                next(self.flow.parameters()).fill_(float("nan"))
+        return losses(self, batch)
+
+    calls: list = []
+    monkeypatch.setattr(DensityTask, "losses", poisoned)
+    with pytest.raises(RunError, match="at step 7, so the run stops"):
+        tiny(run, cadence=Cadence(samples=0, checkpoint=checkpoint), validation=0.0)
+    assert weights(run) == saved
+    assert len(saved) == (3 if checkpoint else 0)  # last/ with two files, and checkpoint.pt
+    if checkpoint:
+        assert Checkpoint.read(run / "checkpoint.pt").step == 5
+        assert all(p.isfinite().all() for p in load_flow(run).parameters())
+
+
+def weights(run):
+    files = [*run.glob("last/*"), *run.glob("checkpoint.pt")]
+    return {path: path.read_bytes() for path in files}
+
+
+def test_the_checkpoint_refuses_weights_that_are_not_finite(tmp_path, tiny, monkeypatch):
+    update = MovingAverage.update
+
+    def poison(self, model, step):
+        update(self, model, step)
+        if step == 7:
+            with torch.no_grad():
+                next(model.parameters()).fill_(float("inf"))
+
+    monkeypatch.setattr(MovingAverage, "update", poison)
+    with pytest.raises(RunError, match="weights are no longer finite"):
+        tiny(tmp_path / "run", cadence=Cadence(samples=0, checkpoint=4), validation=0.0)
+    assert Checkpoint.read(tmp_path / "run" / "checkpoint.pt").step == 4
 
 
 def test_nothing_is_written_for_a_mistake(tmp_path):
@@ -211,6 +271,9 @@ def test_nothing_is_written_for_a_mistake(tmp_path):
         train("digit", tmp_path / "run")
     with pytest.raises(ValueError):
         train("mnist", tmp_path / "run", data=str(tmp_path))
+    for folder in (None, str(tmp_path / "nowhere")):
+        with pytest.raises(ValueError, match="--data"):
+            train("mnist", tmp_path / "run", data=folder)
     assert not (tmp_path / "run").exists()
 
 

@@ -10,6 +10,7 @@ if __name__ == "__main__":
     from mintnet.data import load
     from mintnet.models.locate import load_flow
     from mintnet.training import Cadence, Devices, evaluate, train
+    from mintnet.training.devices import is_first_process
 
     call = json.loads(sys.argv[1])
     devices = Devices(call.pop("devices", None), accelerator="cpu")
@@ -23,4 +24,5 @@ if __name__ == "__main__":
         except ValueError as error:
             print(error, file=sys.stderr)
             raise SystemExit(1) from None
-    print(json.dumps(figures))
+    if is_first_process():
+        print(json.dumps(figures))

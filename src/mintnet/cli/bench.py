@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from mintnet.cli.command import Command, Count, Model
-from mintnet.cli.output import console, strong
+from mintnet.cli.output import console, write_picture
 
 
 @dataclass(kw_only=True)
@@ -41,7 +41,7 @@ class Invert(Command):
     def run(self) -> dict[str, Any]:
         from mintnet.bench import bench_invert
         from mintnet.cli.model import open_model
-        from mintnet.figures import render, save_picture
+        from mintnet.figures import render
         from mintnet.figures.bench import draw_invert
 
         out, model = console(), open_model(self.model, self.device)
@@ -70,7 +70,7 @@ class Invert(Command):
         ratio = figures["auto_over_faster_of_two"]
         out.print(f"auto takes {ratio:.2f} times the sum of the faster solver of each layer")
         picture = render(partial(draw_invert, figures=figures), kind=self.out.suffix.lower()[1:])
-        out.print(strong(save_picture(picture, self.out)))
+        out.print(write_picture(picture, self.out)[1])
         return figures
 
 
@@ -89,11 +89,11 @@ class Growth(Command):
 
     def run(self) -> dict[str, Any]:
         from mintnet.bench import bench_growth
-        from mintnet.figures import render, save_picture
+        from mintnet.figures import render
         from mintnet.figures.bench import draw_growth
 
         out = console()
         figures = bench_growth(self.filters, self.device, note=lambda line: out.print(line))
         picture = render(partial(draw_growth, figures=figures), kind=self.out.suffix.lower()[1:])
-        out.print(strong(save_picture(picture, self.out)))
+        out.print(write_picture(picture, self.out)[1])
         return figures

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from mintnet.cli.command import DataCommand
-from mintnet.cli.output import console, strong
+from mintnet.cli.output import console, write_picture
 
 
 @dataclass(kw_only=True)
@@ -28,7 +28,7 @@ class Interpolate(DataCommand):
     def run(self) -> dict[str, Any]:
         import torch
 
-        from mintnet.figures import ANGLES, image_grid, interpolate, save_picture
+        from mintnet.figures import ANGLES, image_grid, interpolate
 
         out, model = console(), self.open()
         data = self.images(model)
@@ -44,7 +44,7 @@ class Interpolate(DataCommand):
             )
         four = data.images[chosen].to(model.device)
         between = interpolate(model.flow, four, self.chosen_solver())
-        path = save_picture(image_grid(between, model.flow.levels, 8), self.out)
+        path, words = write_picture(image_grid(between, model.flow.levels, 8), self.out)
         out.print(f"Between images {', '.join(map(str, chosen))} of {data.name}, in the corners.")
-        out.print(strong(path))
+        out.print(words)
         return {"picture": path, "images": chosen, "angles": list(ANGLES)}

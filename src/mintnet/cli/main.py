@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Union
@@ -50,6 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         digits...
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments == ["--version"]:
+        print(f"mintnet {version('mintnet')}")
+        return
     try:
         command = parse(arguments or ["--help"])
         if command.json is not None:
@@ -140,8 +145,15 @@ def _check_writable(path: Path) -> None:
     folder = path.expanduser().absolute().parent
     while not folder.exists():
         folder = folder.parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ValueError(f"--json {path} cannot be written; name a file in a folder of yours")
+    try:
+        if path.expanduser().is_dir():
+            raise IsADirectoryError
+        with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell
+            pass
+    except OSError:
+        raise ValueError(
+            f"--json {path} cannot be written; name a file in a folder of yours"
+        ) from None
 
 
 def _close_quietly() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mintnet.data import NAMES, ImageData, load
+from mintnet.data import ImageData
 from mintnet.models import Flow
 from mintnet.models.locate import load_flow, locate
 from mintnet.models.storage import read_config
@@ -55,27 +55,13 @@ class OpenModel:
             name: of the data set; the model's own if not given.
             split: test or train.
         """
-        own = self.config.get("data")
-        facts: dict[str, Any] = own if isinstance(own, dict) else {"name": own}
-        name = name or facts.get("name") or self.config.get("preset")
-        if name not in NAMES:
-            told = "it does not say which" if name is None else f"it says {name!r}"
-            raise ValueError(
-                f"{self.name}: on which images was it trained? {told}; name them with "
-                f"--data-set, one of {', '.join(NAMES)}"
-            )
-        place = folder or facts.get("folder")
-        if place is None and name != "digits":
-            raise ValueError(f"{name}: say with --data where its files are")
-        channels, height, _ = self.flow.shape
-        options: dict[str, Any] = {}
-        if name == "folder":
-            options = {"size": height, "grey": channels == 1}
-        data = load(name, split, place, **options)
+        from mintnet.training.data import images_for
+
+        data = images_for(self.config, self.name, split, name, folder)
         if data.shape != self.flow.shape or data.levels > self.flow.levels:
             raise ValueError(
                 f"{self.name} is a model of images of shape {self.flow.shape} with "
-                f"{self.flow.levels} levels; {name} has {data.shape} and {data.levels}"
+                f"{self.flow.levels} levels; {data.name} has {data.shape} and {data.levels}"
             )
         return data
 

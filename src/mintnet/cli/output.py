@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from mintnet.solvers import Solution
 
 
@@ -48,6 +50,15 @@ def write_json(path: Path, figures: dict[str, Any]) -> None:
 
     text = json.dumps(_plain(figures), indent=1, ensure_ascii=False) + "\n"
     write(path.expanduser(), lambda part: part.write_text(text))
+
+
+def write_picture(picture: Image | bytes, path: Path) -> tuple[Path, str]:
+    """Write a picture; gives its path and what to print, which says so if one was replaced."""
+    from mintnet.figures import save_picture
+
+    before = path.expanduser().is_file()
+    path = save_picture(picture, path)
+    return path, f"replaced {strong(path)}" if before else strong(path)
 
 
 def certificate(solution: Solution) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mintnet.cli.command import Count, DataCommand
-from mintnet.cli.output import certificate, console, print_certificate, progress, strong
+from mintnet.cli.output import certificate, console, print_certificate, progress, write_picture
 
 
 @dataclass(kw_only=True)
@@ -27,7 +27,7 @@ class Reconstruct(DataCommand):
     """The picture."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.figures import reconstruct, save_picture
+        from mintnet.figures import reconstruct
         from mintnet.figures.reconstruction import paired_grid
 
         if min(self.count, self.shown, self.columns) < 1:
@@ -38,7 +38,7 @@ class Reconstruct(DataCommand):
             result = reconstruct(model.flow, images, self.chosen_solver(), tick=tick)
         result.solution.require("Nothing was written. Use --solver auto.")
         picture = paired_grid(result, model.flow.levels, self.shown, self.columns)
-        path = save_picture(picture, self.out)
+        path, words = write_picture(picture, self.out)
         facts = certificate(result.solution)
         exact, total = result.exact, len(images)
         colour = "green" if exact == total else "red"
@@ -48,5 +48,5 @@ class Reconstruct(DataCommand):
             f"{float(result.errors.max()):.2e}, with pixels in [[0, 1]".replace("[[", r"\[")
         )
         print_certificate(out, facts)
-        out.print(strong(path))
+        out.print(words)
         return {"picture": path, **facts, **result.to_dict()}

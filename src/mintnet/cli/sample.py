@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mintnet.cli.command import Count, ModelCommand
-from mintnet.cli.output import certificate, console, print_certificate, progress, strong
+from mintnet.cli.output import certificate, console, print_certificate, progress, write_picture
 
 
 @dataclass(kw_only=True)
@@ -31,7 +31,7 @@ class Sample(ModelCommand):
     """How many to invert at a time."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.figures import image_grid, save_picture, solve_in_batches
+        from mintnet.figures import image_grid, solve_in_batches
 
         if self.count < 1 or self.batch < 1:
             raise ValueError(f"--count and --batch are at least 1; got {self.count}, {self.batch}")
@@ -44,11 +44,13 @@ class Sample(ModelCommand):
             )
         seconds = time.perf_counter() - started
         y = solution.require("Nothing was written. Use --solver auto.")
-        path = save_picture(image_grid(model.flow.to_images(y), model.flow.levels), self.out)
+        path, words = write_picture(
+            image_grid(model.flow.to_images(y), model.flow.levels), self.out
+        )
         facts = certificate(solution)
         out.print(f"{self.count} images in {seconds:.1f} s")
         print_certificate(out, facts)
-        out.print(strong(path))
+        out.print(words)
         return {
             "picture": path,
             "temperature": self.temperature,

@@ -87,9 +87,9 @@ class Train(Command):
     checkpoint_every: int | None = None
     """Steps between checkpoints; half a minute if not given."""
     sample_every: int | None = None
-    """Steps between grids of samples, 0 for none; ten in a run if not given."""
-    sample_count: int = 64
-    """Images in a grid of samples."""
+    """Steps between grids of samples, 0 for none; ten in a run if not given, one in a short run."""
+    sample_count: int | None = None
+    """Images in a grid of samples; 64 if not given, 16 for large images on a CPU."""
     validate_every: int = 1
     """Epochs between validations."""
     report_every: int | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mintnet.cli.command import Count, DataCommand
-from mintnet.cli.output import console, progress, strong
+from mintnet.cli.output import console, progress, write_picture
 
 if TYPE_CHECKING:
     from mintnet.figures import Trial
@@ -35,8 +35,9 @@ class TuneStep(DataCommand):
     """A plot of the search, as .png, .svg or .pdf; none if not given."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.figures import draw_trials, render, save_picture, tune_step
+        from mintnet.figures import draw_trials, render, tune_step
         from mintnet.figures.gather import affordable
+        from mintnet.figures.tuning import FLOOR
 
         if self.count < 1 or self.iterations < 1:
             raise ValueError("--count and --iterations are at least 1")
@@ -67,17 +68,26 @@ class TuneStep(DataCommand):
             f"In the paper's way of writing, α = {best.divisor:g}: it prints the divisor. Here α "
             f"is the step, as in Algorithm 1: --solver fixed-point --step {best.step:.4f}"
         )
+        tied = sum(trial.error < FLOOR for trial in trials)
+        if tied > 1:
+            out.print(
+                f"A tie: with {tied} of {len(trials)} steps the error is below {FLOOR:g}, which is "
+                "rounding; of these, the step nearest to 1 is taken."
+            )
         if best.error > 1e-6:
             out.print("[yellow]No single step inverts this model well; the default solver does.[/]")
         path = None
         if self.out is not None:
             kind = self.out.suffix.lower()[1:]
-            path = save_picture(render(partial(draw_trials, trials=trials), kind=kind), self.out)
-            out.print(strong(path))
+            path, words = write_picture(
+                render(partial(draw_trials, trials=trials), kind=kind), self.out
+            )
+            out.print(words)
         return {
             "step": best.step,
             "divisor": best.divisor,
             "error": best.error,
+            "tied": tied,
             "images": count,
             "iterations": self.iterations,
             "picture": path,

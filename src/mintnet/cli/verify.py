@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mintnet.cli.command import Count, DataCommand
-from mintnet.cli.output import certificate, console, print_certificate, progress, strong
+from mintnet.cli.output import certificate, console, print_certificate, progress, write_picture
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +39,7 @@ class Verify(DataCommand):
     """The plot, as .png, .svg or .pdf."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.figures import layer_rows, reconstruct, save_picture
+        from mintnet.figures import layer_rows, reconstruct
 
         self._check()
         out, model = console(), self.open()
@@ -54,13 +54,13 @@ class Verify(DataCommand):
             f"{float(result.errors.mean()):.2e}"
         )
         curves = self._curves(out, model, images)
-        path = save_picture(self._plot(curves), self.out)
+        path, words = write_picture(self._plot(curves), self.out)
         for curve in curves:
             out.print(
                 f"Algorithm 1, α = 1/{1 / curve.step:g}, {curve.errors.shape[1]} images: error "
                 f"{curve.centre[-1]:.2e} after {curve.iterations[-1]} iterations"
             )
-        out.print(strong(path))
+        out.print(words)
         figures = {
             "picture": path,
             **facts,

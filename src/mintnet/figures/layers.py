@@ -20,7 +20,7 @@ class LayerRow:
     """One layer of a net in an inversion.
 
     Attributes:
-        number: its place in the net, counted from 1 at the image's side.
+        number: which Mint layer it is, counted from 1 at the image's side; squeezes do not count.
         name: what it is.
         median_steps: the median over the samples.
         most_steps: the largest number over the samples.
@@ -49,10 +49,12 @@ def layer_rows(solution: Solution) -> list[LayerRow]:
         >>> len(rows), rows[0].number, rows[0].failures
         (12, 1, 0)
     """
-    rows = []
-    for number, part in enumerate(reversed(solution.parts), 1):
+    rows, number = [], 0
+    for part in reversed(solution.parts):
         failures = int((~part.converged).sum())
-        if bool((part.evaluations > 1).any()) or failures:  # formulas are of no interest here
+        solved = bool((part.evaluations > 1).any())  # formulas are of no interest here
+        number += solved or "MintLayer" in part.name
+        if solved or failures:
             steps = part.steps.double()
             rows.append(
                 LayerRow(

@@ -56,17 +56,22 @@ def build_flow(
         return Flow(config, lam, data.levels)
 
 
-def describe(data: ImageData, folder: str | None, size: int | None, grey: bool) -> dict[str, Any]:
+def describe(
+    name: str, data: ImageData, folder: str | None, size: int | None, grey: bool
+) -> dict[str, Any]:
     """Which images a run is about, as plain data, with a checksum over about 1,000 of them.
+
+    ``name`` is what `load` takes; where a data set has versions, ``data.name`` tells which.
 
     Examples:
         >>> from mintnet.data import load
-        >>> describe(load("digits", "test"), None, None, False)["images"]
+        >>> describe("digits", load("digits", "test"), None, None, False)["images"]
         360
     """
     some = data.images[:: max(1, len(data) // 1000)].contiguous().numpy().data
     return {
-        "name": data.name,
+        "name": name,
+        "version": data.name,
         "folder": folder,
         "size": size,
         "grey": grey,

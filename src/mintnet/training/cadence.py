@@ -14,10 +14,12 @@ class Cadence:
     Attributes:
         checkpoint: steps between checkpoints, 0 for one at the end alone; None for one every
             half minute.
-        samples: steps between grids of samples, 0 for none; None for ten in a run.
+        samples: steps between grids of samples, 0 for none; None for ten in a run, or one at
+            the end of a run of fewer than 20 steps.
         validation: epochs between validations, 0 for none.
         report: steps between lines of the metrics; None for one an epoch, at most 100 steps.
-        sample_count: images in a grid.
+        sample_count: images in a grid; None for 64, or 16 on a CPU for images of more than 256
+            dimensions.
 
     Examples:
         >>> Cadence(samples=None).sample_steps(total=200), Cadence(samples=50).sample_steps(200)
@@ -28,7 +30,7 @@ class Cadence:
     samples: int | None = None
     validation: int = 1
     report: int | None = None
-    sample_count: int = 64
+    sample_count: int | None = None
 
     def __post_init__(self) -> None:
         least = {"checkpoint": 0, "samples": 0, "validation": 0, "report": 1, "sample_count": 1}
@@ -49,7 +51,9 @@ class Cadence:
 
     def sample_steps(self, total: int) -> int:
         """Steps between grids of samples in a run of that many steps; 0 for none."""
-        return max(1, total // 10) if self.samples is None else self.samples
+        if self.samples is not None:
+            return self.samples
+        return total // 10 if total >= 20 else total
 
     def report_steps(self, steps_per_epoch: int) -> int:
         """Steps between lines of the metrics."""

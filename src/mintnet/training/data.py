@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from mintnet.data import ImageData, load
+from mintnet.data import NAMES, ImageData, load
 from mintnet.models.storage import read_config
 from mintnet.training.files import RunError
 
@@ -31,15 +33,57 @@ def data_of(
         ...     len(data_of(model, "test"))
         360
     """
-    config = read_config(folder, "flow")
-    known = config.get("data")
-    known = known if isinstance(known, dict) else {}
-    name = name or known.get("name")
-    if name is None:
-        raise RunError(f"{folder} does not say which data set it belongs to; give --data-set")
-    if name == known.get("name"):
-        data = data or known.get("folder")
-    if name != "folder":
-        return load(name, split, data)
+    return images_for(read_config(folder, "flow"), str(folder), split, name, data)
+
+
+def images_for(
+    config: Mapping[str, Any],
+    model: str,
+    split: str = "test",
+    name: str | None = None,
+    data: str | Path | None = None,
+) -> ImageData:
+    """As `data_of`, for a model whose configuration is at hand; ``model`` is for messages."""
+    own, place, version = _known(config)
+    name = name or own
+    if name not in NAMES:
+        told = "it does not say which data set" if name is None else f"it says {name!r}"
+        raise RunError(
+            f"{model}: on which images was it trained? {told}; name them with --data-set, one of "
+            f"{', '.join(NAMES)}"
+        )
+    if name == own:
+        data = data or place
     channels, height, _ = config["net"]["shape"]
-    return load(name, split, data, size=height, grey=channels == 1)
+    options = {"size": height, "grey": channels == 1} if name == "folder" else {}
+    images = load_images(name, split, data, **options)
+    if name == own and version not in (None, images.name):
+        raise RunError(
+            f"{model} was trained on {version}, and the files in {data} are {images.name}; never "
+            f"mix their figures: name the folder of {version} with --data"
+        )
+    return images
+
+
+def load_images(name: str, split: str, data: str | Path | None, **options: Any) -> ImageData:
+    """As `load`, with the option's name in the message where the folder is missing."""
+    if name in NAMES and name != "digits":
+        if data is None:
+            raise RunError(f"{name}: say with --data where its files are")
+        if not Path(data).expanduser().is_dir():
+            raise RunError(
+                f"{name}: there is no folder {data}; say with --data where its files are"
+            )
+    return load(name, split, data, **options)
+
+
+def _known(config: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
+    """The model's own data set, the folder with its files, and its version where it has some."""
+    facts = config.get("data")
+    if not isinstance(facts, dict):
+        facts = {"name": facts}
+    name = facts.get("name") or config.get("preset")
+    version = facts.get("version")
+    if name not in NAMES and str(name).rpartition("-")[0] in NAMES:  # as older runs have it
+        name, version = str(name).rpartition("-")[0], name
+    return name, facts.get("folder"), version

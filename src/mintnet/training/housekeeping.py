@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from mintnet.training.cadence import Cadence
 from mintnet.training.checkpoint import Checkpoint
 from mintnet.training.folder import RunFolder
 from mintnet.training.meter import Meter
-from mintnet.training.module import TrainingModule
+from mintnet.training.module import NotFiniteError, TrainingModule
 from mintnet.training.pictures import save_grid
 from mintnet.training.progress import Progress
 from mintnet.training.schedule import learning_rate
@@ -50,6 +51,7 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
 
     def on_train_start(self, trainer: Trainer, module: Any) -> None:
         self.meter = Meter(self.meter.seconds)
+        self.progress.note(self._introduction(module))
         self.progress.start(module.step, module.total)
 
     def on_train_batch_end(
@@ -73,7 +75,9 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
                 self.save(module)
 
     def save(self, module: TrainingModule) -> None:
-        """The newest weights as a model, and the checkpoint."""
+        """The newest weights as a model, and the checkpoint; raises if they are not finite."""
+        if not module.is_finite():
+            raise NotFiniteError("the weights are no longer finite")
         self.save_model(module, "last")
         state = module.state()
         state.best, state.best_step = self.best, self.best_step
@@ -85,6 +89,15 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
         """The weights that count (averaged, where there is an average) as a model folder."""
         with module.average.applied(module.model):
             module.task.save(self.folder.path / name, **self.extra, step=module.step)
+
+    def _introduction(self, module: TrainingModule) -> str:
+        data = self.extra["data"]["version"]
+        weights = module.task.describe()["parameters"]
+        return (
+            f"{data}: {len(module.places):,} training and {len(module.held):,} held-out images; "
+            f"{weights:,} parameters; {module.total:,} steps of {module.batch} images on "
+            f"{module.device}"
+        )
 
     def _shown(self) -> dict[str, float]:
         means = {name: value for name, value in self.meter.means().items() if name != "loss"}
@@ -101,21 +114,28 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
         epoch = -(-module.step // module.steps_per_epoch)
         shown, every = dict(self.train), self.cadence.validation
         if len(module.held) and every and (done or epoch % every == 0):
+            if module.is_slow:
+                self.progress.note(f"validating on {len(module.validated):,} images")
             figures = module.validate()
             self.validation = {k: v for k, v in figures.items() if k != "loss"}
-            self._write(trainer, module, "validation", self.validation)
+            self._write(
+                trainer, module, "validation", {**self.validation, "images": len(module.validated)}
+            )
             shown.update({f"validation {k}": v for k, v in self.validation.items()})
             figure = figures[module.task.figure_names[0]]
-            if self.best is None or figure < self.best:
+            if math.isfinite(figure) and (self.best is None or figure < self.best):
                 self.best, self.best_step = figure, module.step
                 if trainer.is_global_zero:
                     self.save_model(module, "best")
         self.progress.epoch(epoch, module.epochs, shown)
 
     def _sample(self, trainer: Trainer, module: TrainingModule) -> None:
+        count = self.cadence.sample_count or (16 if module.is_slow else 64)
+        if module.is_slow:
+            self.progress.note(f"drawing {count} samples")
         try:
             with module.average.applied(module.model):
-                images = module.task.samples(self.cadence.sample_count, SAMPLE_SEED)
+                images = module.task.samples(count, SAMPLE_SEED)
         except InversionError as error:
             reason = str(error).splitlines()[0]
             self._write(trainer, module, "samples", {"error": reason})

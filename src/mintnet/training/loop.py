@@ -6,10 +6,11 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mintnet.data import ImageData, load
+from mintnet.data import ImageData
 from mintnet.models.locate import load_flow
 from mintnet.training.build import build_flow, describe
 from mintnet.training.cadence import Cadence
+from mintnet.training.data import load_images
 from mintnet.training.devices import (
     Devices,
     cpu_threads,
@@ -64,6 +65,8 @@ def train(
         (2, True)
     """
     folder = RunFolder(Path(run).expanduser())
+    if given.get("data") is not None:  # the run may be used from elsewhere later
+        given["data"] = str(Path(given["data"]).expanduser().absolute())
     devices, cadence, progress = devices or Devices(), cadence or Cadence(), progress or Silent()
     first = is_first_process()
     if not first:
@@ -94,8 +97,8 @@ def _train(
 
     resume = resume or not first  # what the first process has written is no reason to refuse
     plan, saved = _plan(preset, folder, resume, given)
-    data = load(plan.preset, "train", plan.data, size=plan.size, grey=plan.grey)
-    facts = describe(data, plan.data, plan.size, plan.grey)
+    data = load_images(plan.preset, "train", plan.data, size=plan.size, grey=plan.grey)
+    facts = describe(plan.preset, data, plan.data, plan.size, plan.grey)
     task = _task(plan, data)
     start = folder.read_checkpoint() if saved else None
     if saved:
@@ -140,11 +143,14 @@ def _fit(module: TrainingModule, keeper: Housekeeping, folder: RunFolder, device
         ):
             trainer.fit(module)
     except NotFiniteError as error:
-        if trainer.is_global_zero:
+        saved = folder.last.exists()
+        if trainer.is_global_zero and not saved and module.is_finite():
             keeper.save_model(module, "last")
+            saved = True
+        kept = f"the weights saved last are in {folder.last}" if saved else "no weights are saved"
         raise RunError(
-            f"{error} at step {module.step + 1}, so the run stops; the weights before that step "
-            f"are in {folder.last}: try a lower learning rate or clip the gradient, in another run"
+            f"{error} at step {module.step + 1}, so the run stops; {kept}: try a lower learning "
+            f"rate or clip the gradient, in another run"
         ) from error
 
 

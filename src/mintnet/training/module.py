@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mintnet.data import ImageData
 from mintnet.training.checkpoint import Checkpoint
+from mintnet.training.devices import SMALL
 from mintnet.training.ema import MovingAverage
 from mintnet.training.files import RunError
 from mintnet.training.order import Batches, flipped, held_out, part_of, permutation, stream
@@ -23,9 +24,12 @@ from mintnet.training.plan import Plan
 from mintnet.training.schedule import learning_rate
 from mintnet.training.task import Batch, Task
 
+SLOW_VALIDATION = ((1024, 256), (math.inf, 64))
+"""Where the device is slow: up to so many dimensions, so many held-out images are validated on."""
+
 
 class NotFiniteError(RunError):
-    """The loss or its gradient is not finite; the weights are those before the step."""
+    """The loss, its gradient or the weights after the step are not finite."""
 
 
 class TrainingModule(LightningModule):
@@ -54,6 +58,8 @@ class TrainingModule(LightningModule):
         self.step = start.step if start else 0
         """Steps done."""
         self.average = MovingAverage(task.model, plan.recipe.ema)
+        self.validated = self.held
+        """The held-out images that are validated on."""
         self.means: dict[str, float] = {}
         """The figures of the last step."""
         self._optimizer_state = start.optimizer if start else None
@@ -65,6 +71,11 @@ class TrainingModule(LightningModule):
     def epoch(self) -> int:
         """The epoch of the next step, from 0."""
         return self.step // self.steps_per_epoch
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether images are so large, and the device so slow, that some work is cut short."""
+        return self.device.type == "cpu" and self.images[0].numel() > SMALL
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         recipe = self.plan.recipe
@@ -87,6 +98,9 @@ class TrainingModule(LightningModule):
                 f"processes; use fewer devices or a larger batch size"
             )
         self.average.to(self.device)
+        if self.is_slow:
+            size = self.images[0].numel()
+            self.validated = self.held[: next(n for most, n in SLOW_VALIDATION if size <= most)]
         if self.device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(self.device)
             if self.images.numel() < free // 3:
@@ -124,6 +138,8 @@ class TrainingModule(LightningModule):
         if not (math.isfinite(self.means["loss"]) and math.isfinite(float(norm))):
             raise NotFiniteError(f"the loss is {self.means['loss']:g}, its gradient {norm:g}")
         optimizer.step()
+        if not self.is_finite():  # each process sees the same, so that all stop
+            raise NotFiniteError("the weights are no longer finite")
         self.average.update(self.model, self.step)
         self.step += 1
 
@@ -131,14 +147,20 @@ class TrainingModule(LightningModule):
     def validate(self) -> dict[str, float]:
         """Figures of the held-out images, under noise of their own that never changes."""
         sums = self._no_sums()
-        own = part_of(self.held, self.trainer.global_rank, self.trainer.world_size)
+        own = part_of(self.validated, self.trainer.global_rank, self.trainer.world_size)
         with self.average.applied(self.model):
             self.model.eval()
-            for piece in own.split(self.batch):
+            for piece in own.split(max(self.batch, 32) if self.is_slow else self.batch):
                 seed = stream(0, "validation noise")
                 self._add(sums, self.task.losses(Batch(*self._look_up(piece), seed, 0)))
             self.model.train()
-        return self._means(sums, len(self.held))
+        return self._means(sums, len(self.validated))
+
+    @torch.no_grad()
+    def is_finite(self) -> bool:
+        """Whether all weights are finite numbers."""
+        largest = torch._foreach_norm(list(self.model.parameters()), ord=float("inf"))
+        return bool(torch.stack(largest).isfinite().all())
 
     def state(self) -> Checkpoint:
         """What must be kept to go on from here."""

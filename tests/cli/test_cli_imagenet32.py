@@ -1,0 +1,45 @@
+"""A run on ImageNet 32×32 knows which version its files are."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def files(mintnet):
+    """A few images under the names of the older version, in a folder given relative."""
+    Path("old").mkdir()
+    noise = np.random.default_rng(0)
+    for name, count in (("train", 12), ("valid", 4)):
+        images = noise.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+        np.save(f"old/{name}_32x32.npy", images)
+
+
+def test_train_and_evaluate(mintnet, fails, files, monkeypatch):
+    small = ("--pairs", 1, 1, 1, "--filters", 1, 1, 1, "--batch-size", 4, "--sample-every", 0)
+    made = mintnet("train", "imagenet32", "--data", "old", "--run", "r", "--max-steps", 1, *small)
+    assert made.code == 0, made.err
+    assert "imagenet32-old: 11 training and 1 held-out images" in made.out
+    assert "1 steps of 4 images on cpu" in made.out and "validating on 1 images" in made.out
+    facts = json.loads(Path("r/run.json").read_text())["data"]
+    assert (facts["name"], facts["version"]) == ("imagenet32", "imagenet32-old")
+    assert facts["folder"] == str(Path("old").absolute())
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")  # the files are found from anywhere
+    code, out, err = mintnet("evaluate", "../r")
+    assert code == 0 and "4 test images of imagenet32-old" in out, err
+    assert mintnet("reconstruct", "../r", "-n", 2).code == 0
+    monkeypatch.chdir("..")
+
+    config = Path("r/last/config.json")
+    content = json.loads(config.read_text())
+    content["data"] = {"name": "imagenet32-old", "folder": "old"}  # as runs once were
+    config.write_text(json.dumps(content))
+    assert mintnet("evaluate", "r").code == 0
+    content["data"] = {"name": "imagenet32", "version": "imagenet32-box", "folder": "old"}
+    config.write_text(json.dumps(content))
+    for command in ("evaluate", "reconstruct"):
+        fails([command, "r"], "imagenet32-box", "imagenet32-old", "never mix")
+    fails(["evaluate", "r", "--data", "gone"], "gone", "--data")
