@@ -1,0 +1,46 @@
+"""Draw many samples and count the inversions that are not certified.
+
+python benchmarks/many_samples.py MODEL [-n 10000] [--batch 500] [--device cuda]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+import torch
+
+from mintnet.bench.machine import machine
+from mintnet.models.locate import load_flow
+
+
+def main() -> None:
+    """Print failures and the worst residuals, per layer and end to end."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("-n", type=int, default=10_000)
+    parser.add_argument("--batch", type=int, default=500)
+    parser.add_argument("--device", default="cpu")
+    args = parser.parse_args()
+    flow = load_flow(args.model).to(args.device)
+    failures, layer, end_to_end, begin = 0, 0.0, 0.0, time.time()
+    for number, drawn in enumerate(range(0, args.n, args.batch)):
+        count = min(args.batch, args.n - drawn)
+        solution = flow.solve(flow.sample_latents(count, seed=1000 + number))
+        failures += int((~solution.converged).sum())
+        layer = max(layer, *(float(part.residual.max()) for part in solution.parts))
+        end_to_end = max(end_to_end, float(solution.residual.max()))
+    figures = {
+        "samples": args.n,
+        "not_certified": failures,
+        "worst_layer_residual": layer,
+        "worst_end_to_end_residual": end_to_end,
+        "seconds": time.time() - begin,
+        "machine": machine(torch.device(args.device)),
+    }
+    print(json.dumps(figures, indent=1))
+
+
+if __name__ == "__main__":
+    main()
