@@ -29,6 +29,9 @@ class TriangularBijection(Bijection):
 
     event_shape: tuple[int, ...]
     ordering: Ordering
+    capturable = False
+    """Whether `evaluator` is made of parameters and buffers alone, with nothing read back to the
+    host, so that a CUDA graph of it stays true when they change in place."""
 
     @abstractmethod
     def function(self, x: Q) -> Q:
@@ -73,6 +76,8 @@ class TriangularBijection(Bijection):
             expression=lambda: record(self.function),
             slope_facts=self.slope_facts,
             memory=self._memory(),
+            renew=self.evaluator if self.capturable else None,
+            tensors=tuple(t.detach() for t in (*self.parameters(), *self.buffers())),
         )
 
     @property
@@ -92,6 +97,10 @@ class TriangularBijection(Bijection):
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         x = self.find(z.detach(), solver).require(REMEDY)
         return attach_gradient(x, z, self.evaluate, self.name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies begin without what solvers have learnt: a recorded CUDA graph has no copy."""
+        return {k: v for k, v in self.__dict__.items() if k != "_solver_memory"}
 
     def _memory(self) -> dict[Any, Any]:
         memory: dict[Any, Any] = self.__dict__.setdefault("_solver_memory", {})

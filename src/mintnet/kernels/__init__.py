@@ -1,5 +1,9 @@
 """Optional fast paths. Each computes what a plain twin computes, and is tested against it."""
 
-from mintnet.kernels.mint import compiled_mint_layer, mint_layer
+from importlib.util import find_spec
 
-__all__ = ["compiled_mint_layer", "mint_layer"]
+from mintnet.kernels.mint import compiled, mint_layer, prepared
+
+HAS_TRITON = find_spec("triton") is not None
+
+__all__ = ["HAS_TRITON", "compiled", "mint_layer", "prepared"]

@@ -11,7 +11,7 @@ from torch import Tensor
 from mintnet.solvers.base import Solver, System
 from mintnet.solvers.bisection import Bisection
 from mintnet.solvers.fixed_point import FixedPoint
-from mintnet.solvers.solution import Solution
+from mintnet.solvers.solution import Solution, merged
 from mintnet.solvers.wavefront import StructureError, Wavefront
 
 EASY = 8
@@ -87,7 +87,7 @@ class Auto(Solver):
         if not bool(left.any()):
             return solution
         rest = _exactly(system, z[left], scale[left], solution.value[left])
-        return _merged(solution, rest, left)
+        return merged(solution, rest, left)
 
     def _explore(self, system: System, z: Tensor, scale: Tensor, known: Experience) -> Solution:
         """Every route once; of the answers, the one with most samples certified."""
@@ -95,6 +95,8 @@ class Auto(Solver):
         answers = []
         for route, solver in ROUTES.items():
             try:
+                if z.is_cuda:  # compilers and recorders have their first time
+                    solver._solve(system, z, scale)
                 answers.append(_timed(route, solver, system, z, scale, known))
             except StructureError:
                 known.seconds[route] = float("inf")
@@ -143,7 +145,7 @@ def _exactly(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solutio
         better = rest.converged | (rest.residual < solution.residual[left])
         chosen = left.nonzero().flatten()[better]
         mask = torch.zeros_like(left).index_fill(0, chosen, True)
-        solution = _merged(solution, _rows(rest, better), mask)
+        solution = merged(solution, _rows(rest, better), mask)
     return solution
 
 
@@ -164,22 +166,6 @@ def _experience(system: System, z: Tensor) -> Experience:
     key = ("auto", z.dtype, z.device.type, size)
     found: Experience = system.memory.setdefault(key, Experience())
     return found
-
-
-def _merged(first: Solution, rest: Solution, left: Tensor) -> Solution:
-    """The first solution with the samples it left behind taken from the other."""
-
-    def merge(a: Tensor, b: Tensor) -> Tensor:
-        return a.index_put((left,), b.to(a.dtype))
-
-    return Solution(
-        name=first.name,
-        value=merge(first.value, rest.value),
-        status=merge(first.status, rest.status),
-        residual=merge(first.residual, rest.residual),
-        steps=merge(first.steps, first.steps[left] + rest.steps),
-        evaluations=merge(first.evaluations, first.evaluations[left] + rest.evaluations),
-    )
 
 
 def _now(z: Tensor) -> float:

@@ -14,6 +14,9 @@ from mintnet.calculus import Ordering
 from mintnet.precision import true_float32
 from mintnet.solvers.solution import Solution, Status
 
+Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""x ↦ (f(x), diag J(x)), both of the shape of x."""
+
 TOLERANCES = {torch.float32: 5e-6, torch.float64: 1e-12}
 """A layer is certified when its residual is below this share of the largest |z|."""
 
@@ -40,15 +43,20 @@ class System:
         slope_facts: a lower bound of |diag J| (0 if none is known) and its sign, of the shape of
             one sample or of one number.
         memory: what a solver wants to remember about this system between calls.
+        renew: makes ``evaluate`` from the tensors below, and from nothing else that may change;
+            None where that cannot be promised. With it, a GPU can replay what was recorded.
+        tensors: all tensors that f depends on.
     """
 
     name: str
-    evaluate: Callable[[Tensor], tuple[Tensor, Tensor]]
+    evaluate: Evaluate
     start: Callable[[Tensor], Tensor]
     ordering: Ordering
     expression: Callable[[], Any] | None = None
     slope_facts: Callable[[], tuple[Tensor, Tensor]] = _nothing_known
     memory: dict[Any, Any] = field(default_factory=dict)
+    renew: Callable[[], Evaluate] | None = None
+    tensors: tuple[Tensor, ...] = ()
 
 
 class Solver(ABC):
