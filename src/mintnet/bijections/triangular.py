@@ -70,14 +70,14 @@ class TriangularBijection(Bijection):
         """The equation f(x) = z as solvers see it."""
         return System(
             name=str(self.name),
-            evaluate=self.evaluator(),
+            evaluate=_Lazy(self.evaluator),
             start=self.start,
             ordering=self.ordering,
             expression=lambda: record(self.function),
             slope_facts=self.slope_facts,
             memory=self._memory(),
             renew=self.evaluator if self.capturable else None,
-            tensors=tuple(t.detach() for t in (*self.parameters(), *self.buffers())),
+            tensors=lambda: tuple(t.detach() for t in (*self.parameters(), *self.buffers())),
         )
 
     @property
@@ -105,6 +105,19 @@ class TriangularBijection(Bijection):
     def _memory(self) -> dict[Any, Any]:
         memory: dict[Any, Any] = self.__dict__.setdefault("_solver_memory", {})
         return memory
+
+
+class _Lazy:
+    """An evaluator that is made when it is first called: a replayed solve never calls it."""
+
+    def __init__(self, make: Callable[[], Evaluator]) -> None:
+        self.make = make
+        self.made: Evaluator | None = None
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if self.made is None:
+            self.made = self.make()
+        return self.made(x)
 
 
 class Composed(TriangularBijection):

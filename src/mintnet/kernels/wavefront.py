@@ -20,7 +20,9 @@ PLACES = 16
 """Entries that are solved side by side: the least that a matrix product of Triton's takes."""
 
 MAX_STEPS = 200
-PRECISION = "ieee"
+PRECISION = "tf32x3"
+"""Three products of the matrix units for one: about float32, and up to three times faster than it.
+The residual that certifies the answer is computed in true float32, elsewhere."""
 ACTIVATIONS = {"ELU": 0, "LeakyReLU": 1}
 
 

@@ -77,19 +77,22 @@ class Auto(Solver):
         known.calls += 1
         if known.calls == 1:
             first = FixedPoint(step=1.0, max_steps=self.patience)
-            solution = _timed("full steps", first, system, z, scale, known)
+            solution, certified = _timed("full steps", first, system, z, scale, known)
         elif known.hard and not known.explored:
-            solution = self._explore(system, z, scale, known)
+            solution, certified = self._explore(system, z, scale, known)
         else:
             route = known.best()
-            solution = _timed(route, ROUTES[route], system, z, scale, known)
-        left = ~solution.converged
-        if not bool(left.any()):
+            solution, certified = _timed(route, ROUTES[route], system, z, scale, known)
+        if certified:
             return solution
-        rest = _exactly(system, z[left], scale[left], solution.value[left])
-        return merged(solution, rest, left)
+        left = ~solution.converged
+        tried = _enough(left)
+        rest = _exactly(system, z[tried], scale[tried], solution.value[tried])
+        return merged(solution, _rows(rest, left[tried]), left)
 
-    def _explore(self, system: System, z: Tensor, scale: Tensor, known: Experience) -> Solution:
+    def _explore(
+        self, system: System, z: Tensor, scale: Tensor, known: Experience
+    ) -> tuple[Solution, bool]:
         """Every route once; of the answers, the one with most samples certified."""
         known.explored = True
         answers = []
@@ -100,20 +103,32 @@ class Auto(Solver):
                 answers.append(_timed(route, solver, system, z, scale, known))
             except StructureError:
                 known.seconds[route] = float("inf")
-        return max(answers, key=lambda answer: int(answer.converged.sum()))
+        return max(answers, key=lambda answer: int(answer[0].converged.sum()))
 
 
 def _timed(
     route: str, solver: Solver, system: System, z: Tensor, scale: Tensor, known: Experience
-) -> Solution:
+) -> tuple[Solution, bool]:
     """One route for the whole batch; its time counts only if it certified every sample."""
-    begin = _now(z)
+    begin = time.perf_counter()
     solution = solver._solve(system, z, scale)
-    certified = bool(solution.converged.all())
-    known.seconds[route] = _now(z) - begin if certified else float("inf")
-    if route == "full steps" and certified:
-        known.steps = max(known.steps, int(solution.steps.max()))
-    return solution
+    facts = torch.stack([(~solution.converged).sum(), solution.steps.max()])
+    failures, steps = facts.tolist()  # waits until the work is done
+    known.seconds[route] = float("inf") if failures else time.perf_counter() - begin
+    if route == "full steps" and not failures:
+        known.steps = max(known.steps, steps)
+    return solution, not failures
+
+
+def _enough(left: Tensor) -> Tensor:
+    """On a GPU, samples that are left with others that make their number a power of 2.
+
+    There every new size of a batch has to be planned for, and so there are few of them.
+    """
+    if not left.is_cuda:
+        return left
+    wanted = 1 << (int(left.sum()) - 1).bit_length()
+    return torch.zeros_like(left).index_fill(0, (~left).argsort(stable=True)[:wanted], True)
 
 
 def _exactly(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solution:
@@ -166,9 +181,3 @@ def _experience(system: System, z: Tensor) -> Experience:
     key = ("auto", z.dtype, z.device.type, size)
     found: Experience = system.memory.setdefault(key, Experience())
     return found
-
-
-def _now(z: Tensor) -> float:
-    if z.is_cuda:
-        torch.cuda.synchronize(z.device)
-    return time.perf_counter()

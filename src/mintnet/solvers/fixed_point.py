@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from mintnet.solvers.base import TOLERANCES, Evaluate, Solver, System, fill_failures
-from mintnet.solvers.captured import captured
+from mintnet.solvers.captured import Iteration, solve_captured
 from mintnet.solvers.solution import Solution, Status, relative_residual
 
 
@@ -59,10 +58,9 @@ class FixedPoint(Solver):
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         tolerance = self.tolerance or TOLERANCES[z.dtype]
         if z.is_cuda and self.capture and not self.keep_trace:
-            with captured(system, z, (self.step, self.tolerance), self._prepared) as steps:
-                if steps is not None:
-                    run: Run = steps(z, scale, system.start(z), self.max_steps)
-                    return run.solution(system.name, tolerance)
+            found = solve_captured(system, z, scale, self._iteration(system.name), self.max_steps)
+            if found is not None:
+                return found
         run = Run(z, scale, system.start(z))
         trace = [torch.full_like(scale, float("inf"))]
         for step in range(self.max_steps + 1):
@@ -91,13 +89,16 @@ class FixedPoint(Solver):
         """Algorithm 1, line 5."""
         run.x = run.x - self.step * excess / slope
 
-    def _prepared(self, z: Tensor) -> tuple[Run, Callable[[Run, Evaluate, Tensor], None]]:
-        """What is needed to capture steps: a run with its own buffers, and one step of it."""
+    def _iteration(self, name: str) -> Iteration[Run]:
+        """What is recorded where steps can be."""
 
         def step(run: Run, evaluate: Evaluate, count: Tensor) -> None:
             self.move(run, *self.look(run, evaluate, count))
 
-        return Run(torch.zeros_like(z), z.new_ones(len(z)), torch.zeros_like(z)), step
+        def end(run: Run) -> Solution:
+            return run.solution(name, self.tolerance or TOLERANCES[run.z.dtype])
+
+        return Iteration((self.step, self.tolerance), Run, step, end)
 
     def _settled(self, now: Tensor, previous: Tensor, dtype: torch.dtype) -> Tensor:
         """Which samples need no further step: at their tolerance, or at the rounding floor."""
@@ -141,7 +142,8 @@ class Run:
     def leave(self, certain: bool) -> bool:
         """Let samples that are done leave the batch; True when none is left.
 
-        A few may wait for others: taking a batch apart costs about as much as it saves.
+        A few may wait for others: taking a batch apart costs about as much as it saves. On a GPU
+        all wait: for each new size of a batch, convolutions are planned anew.
         """
         self.kept = None
         if not certain:  # every step is wanted: no need to look
@@ -149,7 +151,7 @@ class Run:
         gone = int(self.gone.sum())
         if gone == len(self.gone):
             return True
-        if 4 * gone >= len(self.gone):
+        if 4 * gone >= len(self.gone) and not self.z.is_cuda:
             self._file(self.gone)
             self.kept = ~self.gone
             for name in (*_FILED, "active", "z", "scale", "x", "gone"):
@@ -162,10 +164,12 @@ class Run:
 
     def solution(self, name: str, tolerance: float, trace: Tensor | None = None) -> Solution:
         """Everything filed, in the order of the batch."""
-        self._file(torch.ones_like(self.gone))
-        filed = [torch.cat(parts) for parts in zip(*self._outcome, strict=True)]
-        order = filed[0].argsort()
-        best, residual, first, latest, steps = (part[order] for part in filed[1:])
+        best, residual, first, latest, steps = (getattr(self, name) for name in _FILED)
+        if self._outcome:
+            self._file(torch.ones_like(self.gone))
+            filed = [torch.cat(parts) for parts in zip(*self._outcome, strict=True)]
+            order = filed[0].argsort()
+            best, residual, first, latest, steps = (part[order] for part in filed[1:])
         # A sample that ends farther away than it began has not run out of steps: it left.
         left = ~latest.isfinite() | (latest > first)
         status = torch.where(left, int(Status.DIVERGED), int(Status.OUT_OF_STEPS))
