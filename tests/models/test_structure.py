@@ -16,6 +16,7 @@ ROWS = (
     "solvers",
     "bijections",
     "models",
+    "distributions",
     "data",
     "training",
     "figures",
