@@ -133,11 +133,13 @@ def test_report(mintnet, tiny_flow):
     ]
     Path("run/metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + '\n{"kind": "tr')
     Path("run/run.json").write_text('{"seed": "<b>7</b>"}')
-    code, out, _ = mintnet(
+    command = (
         "report", "run", "--samples", 4, "--reconstructions", 6, "--likelihood", 20,
         "--time-limit", 0.1, "--json", "r.json",
     )  # fmt: skip
-    assert code == 0 and "run/report.html" in out
+    code, out, _ = mintnet(*command)
+    assert code == 0 and "run/report.html" in out and "replaced" not in out
+    assert "replaced run/report.html" in mintnet(*command).out
     page = Path("run/report.html").read_text()
     for words in ("Samples", "Training", "Reconstructions", "Interpolation", "Invertibility"):
         assert f"<h2>{words}</h2>" in page
