@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -183,6 +184,32 @@ def test_folder_of_pictures(mintnet):
         Image.new("RGB", (9, 12), (k, 2 * k, 3 * k)).save(f"pictures/{k}.png")
     assert mintnet("reconstruct", "m", "-n", 2).code == 0
     assert mintnet("reconstruct", "m", "--data", "pictures").code == 0
+
+
+@pytest.mark.parametrize(("size", "stages", "better"), [(9, "1 stage", 8), (18, "2 stages", 16)])
+def test_a_size_that_does_not_halve_is_told(mintnet, size, stages, better):
+    Path("pictures").mkdir()
+    for k in range(20):
+        picture = np.random.default_rng(k).integers(0, 256, (20, 20), dtype=np.uint8)
+        Image.fromarray(picture).save(f"pictures/{k}.png")
+    train = (
+        "train",
+        "folder",
+        "--data",
+        "pictures",
+        "--grey",
+        "--max-steps",
+        1,
+        "--sample-every",
+        0,
+    )
+    code, out, _ = mintnet(*train, "--size", size, "--run", "odd")
+    (line,) = [line for line in out.splitlines() if line.startswith("warning: ")]
+    assert code == 0 and f"{size} × {size}" in line and stages in line
+    assert f"--size {better} would" in line
+    assert "warning" not in mintnet(*train, "--size", better, "--run", "even").out
+    chosen = ("--pairs", 1, "--filters", 2)
+    assert "warning" not in mintnet(*train, "--size", size, *chosen, "--run", "chosen").out
 
 
 @pytest.mark.slow
