@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
+from mintnet.files import write_bytes
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -46,10 +48,8 @@ def write_json(path: Path, figures: dict[str, Any]) -> None:
          "error": null
         }
     """
-    from mintnet.data.fetch import write
-
     text = json.dumps(_plain(figures), indent=1, ensure_ascii=False) + "\n"
-    write(path.expanduser(), lambda part: part.write_text(text))
+    write_bytes(path.expanduser(), text.encode())
 
 
 def write_picture(picture: Image | bytes, path: Path) -> tuple[Path, str]:
