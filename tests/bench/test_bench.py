@@ -4,21 +4,16 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from mintnet.bench import bench_growth, bench_invert
 from mintnet.bench import growth as growth_module
 from mintnet.cli import main
-from mintnet.models import Flow, MintNetConfig
+from mintnet.models import Flow
+from registry import tiny_flow
 
 
 def _flow() -> Flow:
-    torch.manual_seed(0)
-    flow = Flow(MintNetConfig((1, 4, 4), pairs=(1, 1), filters=(3, 1)))
-    with torch.no_grad():
-        for parameter in flow.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return flow
+    return tiny_flow(side=4, seed=0)
 
 
 def test_every_way_is_measured_on_the_same_targets() -> None:
