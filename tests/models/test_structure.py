@@ -20,6 +20,7 @@ ROWS = (
     "data",
     "training",
     "figures",
+    "bench",
     "cli",
 )
 APART = {"data"}  # readers of files know nothing of models, and models nothing of files
