@@ -13,7 +13,7 @@ from mintnet.bijections import (
     paired_mint,
 )
 from mintnet.calculus import Certificate, NotProvedError, OrderingError, certify, variable
-from mintnet.models import Flow, MintNet, import_original
+from mintnet.models import Classifier, Flow, MintNet, ResNet, import_original
 from mintnet.solvers import (
     Auto,
     Bisection,
@@ -34,6 +34,7 @@ __all__ = [
     "Bisection",
     "Certificate",
     "Chain",
+    "Classifier",
     "Composed",
     "FixedPoint",
     "Flip",
@@ -44,6 +45,7 @@ __all__ = [
     "MintNet",
     "NotProvedError",
     "OrderingError",
+    "ResNet",
     "Solution",
     "Squeeze",
     "Status",
