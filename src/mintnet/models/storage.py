@@ -36,8 +36,8 @@ def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> 
         os.replace(text, folder / CONFIG)
 
 
-def read_config(folder: str | Path, kind: str) -> dict[str, Any]:
-    """The configuration of a saved model of that kind."""
+def read_config(folder: str | Path, kind: str | None = None) -> dict[str, Any]:
+    """The configuration of a saved model, of that kind if one is given."""
     path = Path(folder) / CONFIG
     if not path.is_file():
         raise ModelFileError(f"{folder} holds no model: there is no {CONFIG} in it")
@@ -47,9 +47,14 @@ def read_config(folder: str | Path, kind: str) -> dict[str, Any]:
         raise ModelFileError(f"{path} is damaged: {error}") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ModelFileError(f"{path} is not a configuration of format {FORMAT}")
-    if config.get("kind") != kind:
+    if kind is not None and config.get("kind") != kind:
         raise ModelFileError(f"{folder} holds a {config.get('kind')}, where a {kind} is expected")
     return config
+
+
+def read_kind(folder: str | Path) -> str:
+    """What a saved model is: ``flow``, ``classifier`` or ``resnet``."""
+    return str(read_config(folder).get("kind"))
 
 
 def load_weights(folder: str | Path, model: nn.Module) -> None:

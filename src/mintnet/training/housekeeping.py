@@ -123,7 +123,8 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
             )
             shown.update({f"validation {k}": v for k, v in self.validation.items()})
             figure = figures[module.task.figure_names[0]]
-            if math.isfinite(figure) and (self.best is None or figure < self.best):
+            # of equals the newest: a share of mistakes takes few values
+            if math.isfinite(figure) and (self.best is None or figure <= self.best):
                 self.best, self.best_step = figure, module.step
                 if trainer.is_global_zero:
                     self.save_model(module, "best")
