@@ -92,7 +92,7 @@ def test_the_papers_recipes():
         {"learning_rate": math.nan},
         {"schedule": "up"},
         {"precision": "float16"},
-        {"augmentation": "crop"},
+        {"augmentation": "rotate"},
         {"ema": 1.0},
         {"clip": -1.0},
         {"validation": 1.0},

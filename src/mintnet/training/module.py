@@ -178,8 +178,9 @@ class TrainingModule(LightningModule):
 
     @torch.no_grad()
     def is_finite(self) -> bool:
-        """Whether all weights are finite numbers."""
-        largest = torch._foreach_norm(list(self.model.parameters()), ord=float("inf"))
+        """Whether all weights, and statistics kept with them, are finite numbers."""
+        tensors = [*self.model.parameters(), *float_buffers(self.model).values()]
+        largest = torch._foreach_norm(tensors, ord=float("inf"))
         return bool(torch.stack(largest).isfinite().all())
 
     def state(self) -> Checkpoint:
