@@ -69,6 +69,12 @@ class OpenModel:
 def open_model(name: str, device: str = "auto") -> OpenModel:
     """The model of that name or in that place, ready for exact arithmetic on a device."""
     folder = locate(name)
+    config = read_config(folder)
+    if config.get("kind") in ("classifier", "resnet"):
+        raise ValueError(
+            f"{name} is a {config['kind']}, and this command is for density models; for "
+            f"classifiers there are train, evaluate, verify, explain, info and report"
+        )
     config = read_config(folder, "flow")
     flow = load_flow(name).to(pick_device(device))
     for parameter in flow.parameters():

@@ -23,9 +23,9 @@ from mintnet.calculus.masks import check_positive
 from mintnet.kernels import compiled_normalized_mint_value, normalized_mint_value, parts_of
 from mintnet.models.inversion import Inversion, TrainingModeError
 from mintnet.models.labelled import ImageClassifier, Pixels
-from mintnet.models.storage import CONFIG, ModelFileError, load_weights, read_config
+from mintnet.models.storage import CONFIG, ModelFileError, load_weights, read_config, shipped
 from mintnet.precision import true_float32
-from mintnet.solvers import Solver
+from mintnet.solvers import Auto, Solver
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,9 @@ class ClassifierConfig:
         """The configuration as plain data."""
         return asdict(self)
 
+
+SOLVER = Auto(patience=60, explore=False)
+"""How layers are inverted: of 256 channels a wavefront has a thousand levels, the last resort."""
 
 PIXELS: dict[str, Pixels] = {
     "digits": Pixels((1, 8, 8), 17, (0.305,), (0.376,)),
@@ -169,12 +172,12 @@ class Classifier(ImageClassifier):
         Shapes: (batch, *feature_shape) → (batch, C, H, W).
         """
         self._check_features(features)
-        return self.chain.inverse(features, solver)[:, : self.shape[0]]
+        return self.chain.inverse(features, solver or SOLVER)[:, : self.shape[0]]
 
     def solve(self, features: Tensor, solver: Solver | None = None) -> Inversion:
         """As `invert`, with the certificate and the padding, and without raising on failure."""
         self._check_features(features)
-        return Inversion(self.chain.solve(features, solver), self.shape[0])
+        return Inversion(self.chain.solve(features, solver or SOLVER), self.shape[0])
 
     def to_images(self, x: Tensor) -> Tensor:
         """uint8 images from floating-point input of the classifier: rounded and clipped."""
@@ -236,6 +239,11 @@ class Classifier(ImageClassifier):
 
     def config_dict(self) -> dict[str, Any]:
         return self.config.to_dict()
+
+    @staticmethod
+    def from_pretrained(name: str) -> Classifier:
+        """The classifier of that name that ships with the package."""
+        return Classifier.load(shipped(name, Classifier.kind))
 
     @staticmethod
     def load(folder: str | Path) -> Classifier:

@@ -8,10 +8,7 @@ from pathlib import Path
 from mintnet.models.classifier import Classifier
 from mintnet.models.flow import Flow
 from mintnet.models.resnet import ResNet
-from mintnet.models.storage import CONFIG, ModelFileError, read_kind
-
-SHIPPED: dict[str, Path] = {}
-"""Models that come with the package, by name."""
+from mintnet.models.storage import CONFIG, SHIPPED, ModelFileError, read_kind
 
 PARTS = ("last", "best")
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from mintnet.calculus.masks import check_positive
 from mintnet.models.classifier import PIXELS
 from mintnet.models.labelled import ImageClassifier, Pixels
-from mintnet.models.storage import CONFIG, ModelFileError, load_weights, read_config
+from mintnet.models.storage import CONFIG, ModelFileError, load_weights, read_config, shipped
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,11 @@ class ResNet(ImageClassifier):
 
     def config_dict(self) -> dict[str, Any]:
         return self.config.to_dict()
+
+    @staticmethod
+    def from_pretrained(name: str) -> ResNet:
+        """The ResNet of that name that ships with the package."""
+        return ResNet.load(shipped(name, ResNet.kind))
 
     @staticmethod
     def load(folder: str | Path) -> ResNet:

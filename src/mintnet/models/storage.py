@@ -19,8 +19,31 @@ FORMAT = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 
+SHIPPED: dict[str, Path] = {}
+"""Models that come with the package, by the name that the command line has for them."""
+
+
 class ModelFileError(ValueError):
     """A model folder that cannot be read."""
+
+
+def shipped(name: str, kind: str) -> Path:
+    """The folder of a model that comes with the package, called ``mnist`` or ``mnist-classifier``.
+
+    Examples:
+        >>> shipped("nothing", "classifier")
+        Traceback (most recent call last):
+        mintnet.models.storage.ModelFileError: no classifier 'nothing' comes with the package; ...
+    """
+    for candidate in (name, f"{name}-{kind}"):
+        folder = SHIPPED.get(candidate)
+        if folder is not None and read_kind(folder) == kind:
+            return folder
+    known = [found for found, folder in SHIPPED.items() if read_kind(folder) == kind]
+    raise ModelFileError(
+        f"no {kind} {name!r} comes with the package; there "
+        + (f"are {', '.join(known)}" if known else "are none yet: train one, or load a folder")
+    )
 
 
 def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> None:

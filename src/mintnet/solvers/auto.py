@@ -68,9 +68,13 @@ class Auto(Solver):
 
     Args:
         patience: the most steps of Algorithm 1 in a layer of which nothing is known yet.
+        explore: time every route where a layer turns out to be hard. Where layers have hundreds
+            of channels, one walk of the wavefront can take longer than all else together; without
+            it, what full steps leave goes through ever smaller steps before it comes to that.
     """
 
     patience: int = 30
+    explore: bool = True
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         known = _experience(system, z)
@@ -78,12 +82,17 @@ class Auto(Solver):
         if known.calls == 1:
             first = FixedPoint(step=1.0, max_steps=self.patience)
             solution = _timed("full steps", first, system, z, scale, known)
-        elif known.hard and not known.explored:
+        elif self.explore and known.hard and not known.explored:
             solution = self._explore(system, z, scale, known)
         else:
             route = known.best()
             solution = _timed(route, ROUTES[route], system, z, scale, known)
         left = ~solution.converged
+        for route in () if self.explore else ("damped steps", "small steps"):
+            if bool(left.any()):
+                rest = ROUTES[route]._solve(system, z[left], scale[left])
+                solution = _merged(solution, rest, left)
+                left = ~solution.converged
         if not bool(left.any()):
             return solution
         rest = _exactly(system, z[left], scale[left], solution.value[left])
