@@ -69,7 +69,7 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
             if not trainer.is_global_zero:
                 return
             every = self.cadence.sample_steps(module.total)
-            if every and (done or step % every == 0):
+            if module.task.draws_samples and every and (done or step % every == 0):
                 self._sample(trainer, module)
             if done or self.cadence.checkpoint_due(step, time.monotonic() - self.saved):
                 self.save(module)

@@ -36,6 +36,8 @@ class Task(Protocol):
     """
 
     figure_names: tuple[str, ...]
+    draws_samples: bool
+    """Whether the model makes images."""
 
     @property
     def model(self) -> nn.Module:
@@ -75,6 +77,7 @@ class DensityTask:
     """
 
     figure_names: tuple[str, ...] = ("bpd",)
+    draws_samples: bool = True
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
