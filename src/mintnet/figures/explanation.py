@@ -43,7 +43,14 @@ def explanation_picture(
             axes = part.subplots(1, columns, squeeze=False)[0]
             _draw_path(axes, theme, path, levels, names, partner)
         buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=110, facecolor=theme.paper or "none")
+        figure.savefig(
+            buffer,
+            format="png",
+            dpi=110,
+            facecolor=theme.paper or "none",
+            bbox_inches="tight",
+            pad_inches=0.1,
+        )
     return buffer.getvalue()
 
 

@@ -198,10 +198,7 @@ class Explainer:
         steps = self._moved(
             x, lambda length: self._with_logits(z + length * direction, logits), moves
         )
-        note = (
-            "features moved along directions that the logits do not see, then inverted. Before "
-            "clipping the logits are exactly those of the first picture"
-        )
+        note = "features moved where the logits do not see it, then inverted; exact until clipped"
         return Path("Moved freely, logits unchanged", note, start, steps, has_goal=True)
 
     def free_towards(self, image: Tensor, label: int, moves: Sequence[float] = FREE_MOVES) -> Path:
@@ -261,13 +258,17 @@ class Explainer:
                 f"expected another class than {predicted} between 0 and "
                 f"{self.model.classes - 1}; got {label}"
             )
-        two = torch.zeros(1, self.model.classes, dtype=x.dtype, device=x.device)
-        two[0, label], two[0, predicted] = 1.0, -1.0
-        begin = two @ self.model.head(self._features(x))[0]
+        others = [k for k in range(self.model.classes) if k not in (label, predicted)]
+        rows = torch.zeros(len(others) + 1, self.model.classes, dtype=x.dtype, device=x.device)
+        rows[:, label] = 1.0
+        for row, k in enumerate((predicted, *others)):
+            rows[row, k] = -1.0
+        at_least = torch.arange(len(rows), device=x.device) > 0  # no third class gets in between
+        begin = (rows @ self.model.head(self._features(x))[0])[0]
         steps, at = [], x
         for share in shares:
-            target = begin * (1 - 2 * share)
-            at = self._approach(at, x, two, target)
+            target = (begin * (1 - 2 * share)).expand(len(rows))
+            at = self._approach(at, x, rows, target, at_least)
             steps.append(self._invert(self._features(at), x, share))
         note = "the least change of pixels that moves the logits of the two classes past each other"
         return Path(f"Along pictures towards class {label}", note, start, tuple(steps))
@@ -325,23 +326,37 @@ class Explainer:
             z = z + (torch.linalg.lstsq(rows @ rows.T, left[0]).solution @ rows).reshape(z.shape)
         return z
 
-    def _approach(self, x: Tensor, wish: Tensor, rows: Tensor, target: Tensor) -> Tensor:
+    def _approach(
+        self,
+        x: Tensor,
+        wish: Tensor,
+        rows: Tensor,
+        target: Tensor,
+        at_least: Tensor | None = None,
+    ) -> Tensor:
         """A picture near ``wish`` whose logits l fulfil rows · l = target, pixels in range.
 
-        Damped Gauss-Newton steps on ½ ‖rows · l − target‖² + ½ μ ‖x − wish‖².
+        Damped Gauss-Newton steps on ½ ‖rows · l − target‖² + ½ μ ‖x − wish‖². Rows that are
+        marked in ``at_least`` fulfil rows · l ≥ target instead.
         """
         mu, damping = MU, 1e-2
 
+        def missing(value: Tensor) -> Tensor:
+            left = target - value
+            return left if at_least is None else torch.where(at_least, left.clamp(min=0), left)
+
         def merit(value: Tensor, at: Tensor) -> float:
             return float(
-                0.5 * (value - target).square().sum() + 0.5 * mu * (at - wish).square().sum()
+                0.5 * missing(value).square().sum() + 0.5 * mu * (at - wish).square().sum()
             )
 
         value, slopes = self._linearized(x, rows)
         best = merit(value, x)
         for _ in range(self.rounds):
             for _ in range(10):
-                step = self._step(x, wish, slopes, target - value, mu, damping)
+                left = missing(value)
+                asked = torch.ones_like(left) > 0 if at_least is None else ~at_least | (left > 0)
+                step = self._step(x, wish, slopes[asked], left[asked], mu, damping)
                 trial = torch.maximum(torch.minimum(x + step, self.high), self.low)
                 found = merit(rows @ self.model.head(self._features(trial))[0], trial)
                 if found < best:
