@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mintnet.cli.model import pick_device
+from mintnet.cli.model import label_of, pick_device, run_of
 from mintnet.data import ImageData
 from mintnet.figures.classification import class_names
 from mintnet.models import Classifier
@@ -42,6 +42,16 @@ class OpenClassifier:
                 f"such as one of the preset mnist-classifier"
             )
         return self.model
+
+    @property
+    def run(self) -> Path | None:
+        """The run folder that the weights belong to, if they do."""
+        return run_of(self.name, self.folder)
+
+    @property
+    def label(self) -> str:
+        """A short name, for titles and files."""
+        return label_of(self.name, self.folder)
 
     @property
     def data_name(self) -> str | None:
