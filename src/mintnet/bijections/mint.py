@@ -90,6 +90,7 @@ class MintLayer(TriangularBijection):
         self.raw_t = nn.Parameter(torch.empty(self.event_shape))
         self.reset_parameters()
 
+    capturable = True
     weight1: nn.Parameter
     weight2: nn.Parameter
     weight3: nn.Parameter

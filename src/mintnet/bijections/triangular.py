@@ -29,6 +29,9 @@ class TriangularBijection(Bijection):
 
     event_shape: tuple[int, ...]
     ordering: Ordering
+    capturable = False
+    """Whether `evaluator` is made of parameters and buffers alone, with nothing read back to the
+    host, so that a CUDA graph of it stays true when they change in place."""
 
     @abstractmethod
     def function(self, x: Q) -> Q:
@@ -67,12 +70,14 @@ class TriangularBijection(Bijection):
         """The equation f(x) = z as solvers see it."""
         return System(
             name=str(self.name),
-            evaluate=self.evaluator(),
+            evaluate=_Lazy(self.evaluator),
             start=self.start,
             ordering=self.ordering,
             expression=lambda: record(self.function),
             slope_facts=self.slope_facts,
             memory=self._memory(),
+            renew=self.evaluator if self.capturable else None,
+            tensors=lambda: tuple(t.detach() for t in (*self.parameters(), *self.buffers())),
         )
 
     @property
@@ -93,9 +98,26 @@ class TriangularBijection(Bijection):
         x = self.find(z.detach(), solver).require(REMEDY)
         return attach_gradient(x, z, self.evaluate, self.name)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies begin without what solvers have learnt: a recorded CUDA graph has no copy."""
+        return {k: v for k, v in self.__dict__.items() if k != "_solver_memory"}
+
     def _memory(self) -> dict[Any, Any]:
         memory: dict[Any, Any] = self.__dict__.setdefault("_solver_memory", {})
         return memory
+
+
+class _Lazy:
+    """An evaluator that is made when it is first called: a replayed solve never calls it."""
+
+    def __init__(self, make: Callable[[], Evaluator]) -> None:
+        self.make = make
+        self.made: Evaluator | None = None
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if self.made is None:
+            self.made = self.make()
+        return self.made(x)
 
 
 class Composed(TriangularBijection):

@@ -1,18 +1,18 @@
 """Optional fast paths. Each computes what a plain twin computes, and is tested against it."""
 
-from mintnet.kernels.mint import compiled_mint_layer, mint_layer
-from mintnet.kernels.mint_value import (
-    compiled_normalized_mint_value,
-    mint_value,
-    normalized_mint_value,
-    parts_of,
-)
+from importlib.util import find_spec
+
+from mintnet.kernels.mint import compiled, mint_layer, prepared
+from mintnet.kernels.mint_value import mint_value, normalized_mint_value, parts_of
+
+HAS_TRITON = find_spec("triton") is not None
 
 __all__ = [
-    "compiled_mint_layer",
-    "compiled_normalized_mint_value",
+    "HAS_TRITON",
+    "compiled",
     "mint_layer",
     "mint_value",
     "normalized_mint_value",
     "parts_of",
+    "prepared",
 ]

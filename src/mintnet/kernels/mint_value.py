@@ -98,14 +98,3 @@ def parts_of(layer: Any) -> tuple[Any, ...]:
         layer.channels,
         layer.activation_name,
     )
-
-
-_COMPILED: list[Callable[..., Tensor]] = []
-
-
-def compiled_normalized_mint_value() -> Callable[..., Tensor]:
-    """`normalized_mint_value` compiled, made when it is first wanted."""
-    if not _COMPILED:
-        torch._dynamo.config.cache_size_limit = 64
-        _COMPILED.append(torch.compile(normalized_mint_value, dynamic=False))
-    return _COMPILED[0]

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mintnet import kernels
 from mintnet.bijections import BatchNorm, Bijection, Chain, MintLayer, Squeeze
 from mintnet.calculus.masks import check_positive
-from mintnet.kernels import compiled_normalized_mint_value, normalized_mint_value, parts_of
+from mintnet.kernels import normalized_mint_value, parts_of
 from mintnet.models.inversion import Inversion, TrainingModeError
 from mintnet.models.labelled import ImageClassifier, Pixels
 from mintnet.models.storage import CONFIG, ModelFileError, load_weights, read_config, shipped
@@ -191,7 +192,9 @@ class Classifier(ImageClassifier):
 
         Shapes: (batch, width, H, W) → (batch, *feature_shape).
         """
-        function = compiled_normalized_mint_value() if compiled else normalized_mint_value
+        function = normalized_mint_value
+        if compiled:
+            function = kernels.compiled(normalized_mint_value)
         norm = None
         for part in self.chain:
             if isinstance(part, BatchNorm):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from mintnet import kernels
 from mintnet.bijections import MintLayer
-from mintnet.kernels import compiled_mint_layer, mint_layer
+from mintnet.kernels.mint import Prepared, mint_layer, prepared
 from mintnet.models.mintnet import MintNet
 
 
@@ -19,26 +20,37 @@ def fast_transform(
     """
     if net.config.activation != "elu":
         raise ValueError(f"the fast path knows elu alone; this net has {net.config.activation}")
-    layer_function = compiled_mint_layer() if compiled else mint_layer
+    layer_function, prepare = mint_layer, prepared
+    if compiled:
+        layer_function, prepare = kernels.compiled(mint_layer), kernels.compiled(prepared)
+    leaves = net.chain.leaves()
+    weights = dict[MintLayer, Prepared]()
+    for layers in _alike([part for part in leaves if isinstance(part, MintLayer)]):
+        first = layers[0]
+        together = prepare(
+            [[getattr(part, f"weight{i}") for part in layers] for i in (1, 2, 3)],
+            [[getattr(part, f"bias{i}") for part in layers] for i in (1, 2, 3)],
+            [part.t for part in layers],
+            (first.mask1, first.mask2, first.mask3),
+            first.ordering.upper,
+            dtype,
+        )
+        weights.update(zip(layers, together.unbind(), strict=True))
     total = x.new_zeros(len(x))
-    for part in net.chain.leaves():
+    for part in leaves:
         if isinstance(part, MintLayer):
             x, log_det = layer_function(
-                x,
-                part.weight1,
-                part.weight2,
-                part.weight3,
-                part.bias1,
-                part.bias2,
-                part.bias3,
-                part.t,
-                part.mask1,
-                part.mask2,
-                part.mask3,
-                part.channels,
-                dtype,
+                x, weights[part], part.filters, part.kernel_size, part.ordering.upper
             )
         else:
             x, log_det = part.transform(x)
         total = total + log_det
     return x, total
+
+
+def _alike(layers: list[MintLayer]) -> list[list[MintLayer]]:
+    """Layers of one shape and ordering together."""
+    groups: dict[tuple[object, ...], list[MintLayer]] = {}
+    for layer in layers:
+        groups.setdefault((layer.event_shape, layer.ordering.upper), []).append(layer)
+    return list(groups.values())

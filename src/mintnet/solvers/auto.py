@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from mintnet.solvers.base import Solver, System
 from mintnet.solvers.bisection import Bisection
 from mintnet.solvers.fixed_point import FixedPoint
-from mintnet.solvers.solution import Solution
+from mintnet.solvers.solution import Solution, merged
 from mintnet.solvers.wavefront import StructureError, Wavefront
 
 EASY = 8
@@ -81,46 +82,77 @@ class Auto(Solver):
         known.calls += 1
         if known.calls == 1:
             first = FixedPoint(step=1.0, max_steps=self.patience)
-            solution = _timed("full steps", first, system, z, scale, known)
+            solution, certified = _timed("full steps", first, system, z, scale, known)
         elif self.explore and known.hard and not known.explored:
-            solution = self._explore(system, z, scale, known)
+            solution, certified = self._explore(system, z, scale, known)
         else:
             route = known.best()
-            solution = _timed(route, ROUTES[route], system, z, scale, known)
-        left = ~solution.converged
-        for route in () if self.explore else ("damped steps", "small steps"):
-            if bool(left.any()):
-                rest = ROUTES[route]._solve(system, z[left], scale[left])
-                solution = _merged(solution, rest, left)
-                left = ~solution.converged
-        if not bool(left.any()):
+            solution, certified = _timed(route, ROUTES[route], system, z, scale, known)
+        for name in () if self.explore else ("damped steps", "small steps"):
+            if not certified:
+                solution = _continued(ROUTES[name]._solve, system, z, scale, solution)
+                certified = bool(solution.converged.all())
+        if certified:
             return solution
-        rest = _exactly(system, z[left], scale[left], solution.value[left])
-        return _merged(solution, rest, left)
 
-    def _explore(self, system: System, z: Tensor, scale: Tensor, known: Experience) -> Solution:
+        def exactly(system: System, z: Tensor, scale: Tensor) -> Solution:
+            return _exactly(system, z, scale, solution.value[_enough(~solution.converged)])
+
+        return _continued(exactly, system, z, scale, solution)
+
+    def _explore(
+        self, system: System, z: Tensor, scale: Tensor, known: Experience
+    ) -> tuple[Solution, bool]:
         """Every route once; of the answers, the one with most samples certified."""
         known.explored = True
         answers = []
         for route, solver in ROUTES.items():
             try:
+                if z.is_cuda:  # compilers and recorders have their first time
+                    solver._solve(system, z, scale)
                 answers.append(_timed(route, solver, system, z, scale, known))
             except StructureError:
                 known.seconds[route] = float("inf")
-        return max(answers, key=lambda answer: int(answer.converged.sum()))
+        return max(answers, key=lambda answer: int(answer[0].converged.sum()))
 
 
 def _timed(
     route: str, solver: Solver, system: System, z: Tensor, scale: Tensor, known: Experience
-) -> Solution:
+) -> tuple[Solution, bool]:
     """One route for the whole batch; its time counts only if it certified every sample."""
-    begin = _now(z)
+    begin = time.perf_counter()
     solution = solver._solve(system, z, scale)
-    certified = bool(solution.converged.all())
-    known.seconds[route] = _now(z) - begin if certified else float("inf")
-    if route == "full steps" and certified:
-        known.steps = max(known.steps, int(solution.steps.max()))
-    return solution
+    facts = torch.stack([(~solution.converged).sum(), solution.steps.max()])
+    failures, steps = facts.tolist()  # waits until the work is done
+    known.seconds[route] = float("inf") if failures else time.perf_counter() - begin
+    if route == "full steps" and not failures:
+        known.steps = max(known.steps, steps)
+    return solution, not failures
+
+
+def _continued(
+    solve: Callable[[System, Tensor, Tensor], Solution],
+    system: System,
+    z: Tensor,
+    scale: Tensor,
+    before: Solution,
+) -> Solution:
+    """The solution with the samples that it left solved in another way."""
+    left = ~before.converged
+    tried = _enough(left)
+    rest = solve(system, z[tried], scale[tried])
+    return merged(before, _rows(rest, left[tried]), left)
+
+
+def _enough(left: Tensor) -> Tensor:
+    """On a GPU, samples that are left with others that make their number a power of 2.
+
+    There every new size of a batch has to be planned for, and so there are few of them.
+    """
+    if not left.is_cuda:
+        return left
+    wanted = 1 << (int(left.sum()) - 1).bit_length()
+    return torch.zeros_like(left).index_fill(0, (~left).argsort(stable=True)[:wanted], True)
 
 
 def _exactly(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solution:
@@ -152,7 +184,7 @@ def _exactly(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solutio
         better = rest.converged | (rest.residual < solution.residual[left])
         chosen = left.nonzero().flatten()[better]
         mask = torch.zeros_like(left).index_fill(0, chosen, True)
-        solution = _merged(solution, _rows(rest, better), mask)
+        solution = merged(solution, _rows(rest, better), mask)
     return solution
 
 
@@ -173,25 +205,3 @@ def _experience(system: System, z: Tensor) -> Experience:
     key = ("auto", z.dtype, z.device.type, size)
     found: Experience = system.memory.setdefault(key, Experience())
     return found
-
-
-def _merged(first: Solution, rest: Solution, left: Tensor) -> Solution:
-    """The first solution with the samples it left behind taken from the other."""
-
-    def merge(a: Tensor, b: Tensor) -> Tensor:
-        return a.index_put((left,), b.to(a.dtype))
-
-    return Solution(
-        name=first.name,
-        value=merge(first.value, rest.value),
-        status=merge(first.status, rest.status),
-        residual=merge(first.residual, rest.residual),
-        steps=merge(first.steps, first.steps[left] + rest.steps),
-        evaluations=merge(first.evaluations, first.evaluations[left] + rest.evaluations),
-    )
-
-
-def _now(z: Tensor) -> float:
-    if z.is_cuda:
-        torch.cuda.synchronize(z.device)
-    return time.perf_counter()

@@ -14,8 +14,14 @@ from mintnet.calculus import Ordering
 from mintnet.precision import true_float32
 from mintnet.solvers.solution import Solution, Status
 
+Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""x ↦ (f(x), diag J(x)), both of the shape of x."""
+
 TOLERANCES = {torch.float32: 5e-6, torch.float64: 1e-12}
 """A layer is certified when its residual is below this share of the largest |z|."""
+
+SMALL = 0.1
+"""Where the largest |z| is below this, |f(0)| may be the unit of residuals."""
 
 REMEDY = (
     "Try the default solver mintnet.Auto(), float64 (layer.double()), or look at "
@@ -40,15 +46,20 @@ class System:
         slope_facts: a lower bound of |diag J| (0 if none is known) and its sign, of the shape of
             one sample or of one number.
         memory: what a solver wants to remember about this system between calls.
+        renew: makes ``evaluate`` from the tensors below, and from nothing else that may change;
+            None where that cannot be promised. With it, a GPU can replay what was recorded.
+        tensors: gives all tensors that f depends on.
     """
 
     name: str
-    evaluate: Callable[[Tensor], tuple[Tensor, Tensor]]
+    evaluate: Evaluate
     start: Callable[[Tensor], Tensor]
     ordering: Ordering
     expression: Callable[[], Any] | None = None
     slope_facts: Callable[[], tuple[Tensor, Tensor]] = _nothing_known
     memory: dict[Any, Any] = field(default_factory=dict)
+    renew: Callable[[], Evaluate] | None = None
+    tensors: Callable[[], tuple[Tensor, ...]] = tuple
 
 
 class Solver(ABC):
@@ -58,17 +69,21 @@ class Solver(ABC):
         """Solve for each sample of z on its own; the result says which are certified."""
         if z.dtype not in TOLERANCES:
             raise ValueError(f"solvers run in float32 or float64; got {z.dtype}. Use z.float().")
-        finite = z.flatten(1).isfinite().all(1)
-        if not bool(finite.any()):
+        finite, largest = z.flatten(1).isfinite().all(1), z.abs().flatten(1).amax(1)
+        # Read back once: on a GPU every look at a value waits for all work before it.
+        count, small = torch.stack([finite.sum(), (largest < SMALL).sum()]).tolist()
+        if count == 0:
             return _nothing_to_solve(system, z)
         with true_float32():
-            if bool(finite.all()):
-                return self._certified(system, z)
-            return _scatter(self._certified(system, z[finite]), finite)
+            if count < len(z):
+                return _scatter(self._certified(system, z[finite]), finite)
+            if small == 0:
+                return self._solve(system, z, largest)
+            return self._certified(system, z)
 
     def _certified(self, system: System, z: Tensor) -> Solution:
         """The solution, with a closer look at samples that were not measured by their |z|."""
-        scale = _scale(system, z)
+        scale = reference_scale(lambda x: system.evaluate(x)[0], z, z)
         solution = self._solve(system, z, scale)
         small = solution.converged & (scale > z.abs().flatten(1).amax(1))
         if not bool(small.any()):
@@ -96,15 +111,11 @@ def reference_scale(forward: Callable[[Tensor], Tensor], z: Tensor, like: Tensor
     shape of inputs. Shape: (batch,).
     """
     largest = z.abs().flatten(1).amax(1)
-    small = largest < 0.1
+    small = largest < SMALL
     if bool(small.any()):
         offset = forward(torch.zeros_like(like[:1])).abs().max()
         largest = torch.where(small, torch.maximum(largest, offset), largest)
     return largest.clamp(min=torch.finfo(z.dtype).tiny)
-
-
-def _scale(system: System, z: Tensor) -> Tensor:
-    return reference_scale(lambda x: system.evaluate(x)[0], z, z)
 
 
 def fill_failures(value: Tensor, status: Tensor) -> Tensor:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mintnet.solvers.base import TOLERANCES, Solver, System, fill_failures
+from mintnet.solvers.base import TOLERANCES, Evaluate, Solver, System, fill_failures
+from mintnet.solvers.captured import Iteration, solve_captured
 from mintnet.solvers.solution import Solution, Status, relative_residual
 
 
@@ -27,6 +28,7 @@ class FixedPoint(Solver):
             iterate to the rounding floor of the dtype. 0: run all steps.
         allow_any_step: accept a step outside (0, 2).
         keep_trace: record the residual after each step.
+        capture: on a GPU, replay the steps of a layer that is solved again as a CUDA graph.
 
     Examples:
         >>> FixedPoint(step=3.5)
@@ -39,6 +41,7 @@ class FixedPoint(Solver):
     tolerance: float | None = None
     allow_any_step: bool = False
     keep_trace: bool = False
+    capture: bool = True
 
     def __post_init__(self) -> None:
         if not 0 < self.step < 2 and not self.allow_any_step:
@@ -53,25 +56,49 @@ class FixedPoint(Solver):
             raise ValueError(f"tolerance must be at least 0; got {self.tolerance}")
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
-        run = _Run(z, scale, system.start(z))
+        tolerance = self.tolerance or TOLERANCES[z.dtype]
+        if z.is_cuda and self.capture and not self.keep_trace:
+            found = solve_captured(system, z, scale, self._iteration(system.name), self.max_steps)
+            if found is not None:
+                return found
+        run = Run(z, scale, system.start(z))
         trace = [torch.full_like(scale, float("inf"))]
         for step in range(self.max_steps + 1):
-            y, slope = system.evaluate(run.x)
-            excess = y - run.z
-            now, previous = relative_residual(excess, run.scale), run.residual
-            done = ~now.isfinite() | self._settled(now, previous, z.dtype)
-            run.note(step, now)
+            excess, slope = self.look(run, system.evaluate, step)
             if self.keep_trace:
-                trace.append(trace[-1].index_copy(0, run.active, now))
-            if step == self.max_steps or run.leave(done, certain=self.tolerance != 0):
+                trace.append(trace[-1].index_copy(0, run.active, run.now))
+            if step == self.max_steps or run.leave(certain=self.tolerance != 0):
                 break
             kept = slice(None) if run.kept is None else run.kept
-            run.x = run.x - self.step * excess[kept] / slope[kept]  # Algorithm 1, line 5
+            self.move(run, excess[kept], slope[kept])
         return run.solution(
-            system.name,
-            self.tolerance or TOLERANCES[z.dtype],
-            torch.stack(trace[1:]) if self.keep_trace else None,
+            system.name, tolerance, torch.stack(trace[1:]) if self.keep_trace else None
         )
+
+    def look(self, run: Run, evaluate: Evaluate, step: int | Tensor) -> tuple[Tensor, Tensor]:
+        """f(x) − z and diag J(x); the run notes residuals, and which samples are done."""
+        y, slope = evaluate(run.x)
+        excess = y - run.z
+        now, previous = relative_residual(excess, run.scale), run.residual
+        run.note(step, now)
+        if self.tolerance != 0:  # else every step is wanted
+            run.gone = run.gone | ~now.isfinite() | self._settled(now, previous, now.dtype)
+        return excess, slope
+
+    def move(self, run: Run, excess: Tensor, slope: Tensor) -> None:
+        """Algorithm 1, line 5."""
+        run.x = run.x - self.step * excess / slope
+
+    def _iteration(self, name: str) -> Iteration[Run]:
+        """What is recorded where steps can be."""
+
+        def step(run: Run, evaluate: Evaluate, count: Tensor) -> None:
+            self.move(run, *self.look(run, evaluate, count))
+
+        def end(run: Run) -> Solution:
+            return run.solution(name, self.tolerance or TOLERANCES[run.z.dtype])
+
+        return Iteration((self.step, self.tolerance), Run, step, end)
 
     def _settled(self, now: Tensor, previous: Tensor, dtype: torch.dtype) -> Tensor:
         """Which samples need no further step: at their tolerance, or at the rounding floor."""
@@ -83,7 +110,7 @@ class FixedPoint(Solver):
         return (now <= floor) | ((now <= TOLERANCES[dtype]) & stalled)
 
 
-class _Run:
+class Run:
     """The samples that are still being solved, and what came of those that have left.
 
     ``best`` is the point with the lowest residual of each sample, ``first`` and ``latest`` are
@@ -94,35 +121,37 @@ class _Run:
         self.z, self.scale, self.x = z, scale, x
         self.active = torch.arange(len(z), device=z.device)
         self.residual = torch.full_like(scale, float("inf"))
-        self.best, self.first, self.latest = x, self.residual, self.residual
+        self.best, self.latest = x, self.residual
+        self.first = torch.full_like(scale, float("nan"))
+        self.now = self.residual
         self.steps = torch.zeros_like(self.active)
         self.gone = torch.zeros_like(self.active, dtype=torch.bool)
         self.kept: Tensor | None = None
         self._outcome: list[tuple[Tensor, ...]] = []
 
-    def note(self, step: int, now: Tensor) -> None:
+    def note(self, step: int | Tensor, now: Tensor) -> None:
         """Take in the residuals of the present points."""
+        self.now = now
         better = now < self.residual
         self.best = torch.where(better.reshape(-1, *(1,) * (self.x.dim() - 1)), self.x, self.best)
         self.residual = torch.where(better, now, self.residual)
         self.latest = torch.where(self.gone, self.latest, now)
         self.steps = torch.where(self.gone, self.steps, step)
-        if step == 0:
-            self.first = now
+        self.first = torch.where(self.first.isnan(), now, self.first)
 
-    def leave(self, done: Tensor, certain: bool) -> bool:
+    def leave(self, certain: bool) -> bool:
         """Let samples that are done leave the batch; True when none is left.
 
-        A few may wait for others: taking a batch apart costs about as much as it saves.
+        A few may wait for others: taking a batch apart costs about as much as it saves. On a GPU
+        all wait: for each new size of a batch, convolutions are planned anew.
         """
         self.kept = None
         if not certain:  # every step is wanted: no need to look
             return False
-        self.gone = self.gone | done
         gone = int(self.gone.sum())
         if gone == len(self.gone):
             return True
-        if 4 * gone >= len(self.gone):
+        if 4 * gone >= len(self.gone) and not self.z.is_cuda:
             self._file(self.gone)
             self.kept = ~self.gone
             for name in (*_FILED, "active", "z", "scale", "x", "gone"):
@@ -133,12 +162,14 @@ class _Run:
         parts = (self.active, *(getattr(self, name) for name in _FILED))
         self._outcome.append(tuple(part[rows] for part in parts))
 
-    def solution(self, name: str, tolerance: float, trace: Tensor | None) -> Solution:
+    def solution(self, name: str, tolerance: float, trace: Tensor | None = None) -> Solution:
         """Everything filed, in the order of the batch."""
-        self._file(torch.ones_like(self.gone))
-        filed = [torch.cat(parts) for parts in zip(*self._outcome, strict=True)]
-        order = filed[0].argsort()
-        best, residual, first, latest, steps = (part[order] for part in filed[1:])
+        best, residual, first, latest, steps = (getattr(self, name) for name in _FILED)
+        if self._outcome:
+            self._file(torch.ones_like(self.gone))
+            filed = [torch.cat(parts) for parts in zip(*self._outcome, strict=True)]
+            order = filed[0].argsort()
+            best, residual, first, latest, steps = (part[order] for part in filed[1:])
         # A sample that ends farther away than it began has not run out of steps: it left.
         left = ~latest.isfinite() | (latest > first)
         status = torch.where(left, int(Status.DIVERGED), int(Status.OUT_OF_STEPS))

@@ -95,3 +95,19 @@ def relative_residual(excess: Tensor, scale: Tensor) -> Tensor:
     """max |f(x) − z| / scale for each sample; NaN counts as infinite. Shape: (batch,)."""
     size = excess.abs().flatten(1).amax(1) / scale
     return size.nan_to_num(nan=float("inf"), posinf=float("inf"))
+
+
+def merged(first: Solution, rest: Solution, left: Tensor) -> Solution:
+    """The first solution with the samples in ``left`` (batch,) taken from the other."""
+
+    def merge(a: Tensor, b: Tensor) -> Tensor:
+        return a.index_put((left,), b.to(a.dtype))
+
+    return Solution(
+        name=first.name,
+        value=merge(first.value, rest.value),
+        status=merge(first.status, rest.status),
+        residual=merge(first.residual, rest.residual),
+        steps=merge(first.steps, first.steps[left] + rest.steps),
+        evaluations=merge(first.evaluations, first.evaluations[left] + rest.evaluations),
+    )
