@@ -14,7 +14,7 @@ from mintnet.bijections import (
 )
 from mintnet.calculus import Certificate, NotProvedError, OrderingError, certify, variable
 from mintnet.distributions import BijectionTransform, FlowDistribution
-from mintnet.models import Flow, MintNet, import_original
+from mintnet.models import Classifier, Flow, MintNet, ResNet, import_original
 from mintnet.solvers import (
     Auto,
     Bisection,
@@ -36,6 +36,7 @@ __all__ = [
     "Bisection",
     "Certificate",
     "Chain",
+    "Classifier",
     "Composed",
     "FixedPoint",
     "Flip",
@@ -47,6 +48,7 @@ __all__ = [
     "MintNet",
     "NotProvedError",
     "OrderingError",
+    "ResNet",
     "Solution",
     "Squeeze",
     "Status",

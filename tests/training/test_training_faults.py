@@ -222,7 +222,7 @@ def test_weights_that_are_not_finite_are_not_written(tmp_path, tiny, monkeypatch
 
 @pytest.mark.parametrize("checkpoint", [0, 5])
 def test_what_was_saved_before_stays_as_it_is(tmp_path, tiny, monkeypatch, checkpoint):
-    run, losses, saved = tmp_path / "run", DensityTask.losses, {}
+    run, measure, saved = tmp_path / "run", DensityTask.measure, {}
 
     def poisoned(self, batch):
         calls.append(batch)
@@ -230,10 +230,10 @@ def test_what_was_saved_before_stays_as_it_is(tmp_path, tiny, monkeypatch, check
             saved.update(weights(run))
             with torch.no_grad():
                 next(self.flow.parameters()).fill_(float("nan"))
-        return losses(self, batch)
+        return measure(self, batch)
 
     calls: list = []
-    monkeypatch.setattr(DensityTask, "losses", poisoned)
+    monkeypatch.setattr(DensityTask, "measure", poisoned)
     with pytest.raises(RunError, match="at step 7, so the run stops"):
         tiny(run, cadence=Cadence(samples=0, checkpoint=checkpoint), validation=0.0)
     assert weights(run) == saved

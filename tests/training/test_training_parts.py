@@ -9,10 +9,11 @@ from mintnet.data import load
 from mintnet.models import Flow, ModelFileError
 from mintnet.models.locate import load_flow, locate
 from mintnet.training import RECIPES, Cadence, Plan, Recipe, RunFolder, recipe_for
+from mintnet.training.augment import flipped
 from mintnet.training.build import build_flow
 from mintnet.training.checkpoint import Checkpoint
 from mintnet.training.ema import MovingAverage
-from mintnet.training.order import flipped, held_out, part_of, permutation
+from mintnet.training.order import held_out, part_of, permutation
 from mintnet.training.schedule import learning_rate
 
 
@@ -91,7 +92,7 @@ def test_the_papers_recipes():
         {"learning_rate": math.nan},
         {"schedule": "up"},
         {"precision": "float16"},
-        {"augmentation": "crop"},
+        {"augmentation": "rotate"},
         {"ema": 1.0},
         {"clip": -1.0},
         {"validation": 1.0},

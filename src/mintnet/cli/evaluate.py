@@ -1,4 +1,4 @@
-"""mintnet evaluate: bits per dimension of a model on a whole set of images."""
+"""mintnet evaluate: how good a model is on a whole set of images."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from mintnet.cli.output import console
 
 @dataclass(kw_only=True)
 class Evaluate(Command):
-    """Mean bits per dimension over a whole set of images, with its standard error.
+    """How good a model is on a whole set of images: bits per dimension, or accuracy.
 
-    Computed in float32 whatever the training precision was. The dequantization noise of an image
-    depends on seed, draw and its place alone.
+    Density models: mean bits per dimension with its standard error; the dequantization noise of
+    an image depends on seed, draw and its place alone. Classifiers: accuracy, confusion,
+    calibration, and a picture with the most confident mistakes. Computed in float32 whatever the
+    training precision was.
     """
 
     model: Model
@@ -40,9 +42,13 @@ class Evaluate(Command):
     """Machines."""
     accelerator: Literal["auto", "cpu", "cuda", "gpu", "mps"] = "auto"
     """Kind of device."""
+    out: Path | None = None
+    """The picture about a classifier; evaluation.png if not given."""
 
     def run(self) -> dict[str, Any]:
         """Evaluate, and return the figures."""
+        from mintnet.cli.classifier import is_classifier
+        from mintnet.cli.evaluate_classifier import evaluate_classifier
         from mintnet.models.flow import Flow
         from mintnet.models.locate import locate
         from mintnet.training import Devices, evaluate
@@ -50,6 +56,10 @@ class Evaluate(Command):
         from mintnet.training.devices import is_first_process
 
         folder = locate(self.model)
+        if is_classifier(self.model):
+            return evaluate_classifier(self)
+        if self.out is not None:
+            raise ValueError("--out is for classifiers; a density model has no picture here")
         data = data_of(folder, self.split, self.data_set, self.data)
         result = evaluate(
             Flow.load(folder),

@@ -25,12 +25,15 @@ class Info(Command):
     """A run folder, a saved model folder, or the name of a shipped model or a preset."""
 
     def run(self) -> dict[str, Any]:
+        from mintnet.cli.info_classifier import info_classifier
         from mintnet.figures.gather import model_facts
         from mintnet.models import PRESETS, Flow
 
         preset = self.model in PRESETS and not Path(self.model).exists()
         if preset:
             flow, config, origin = Flow.preset(self.model), {}, "preset, fresh weights"
+        elif (figures := info_classifier(self.model)) is not None:
+            return figures
         else:
             from mintnet.cli.model import open_model
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "verify": "mintnet.cli.verify:Verify",
     "tune-step": "mintnet.cli.tune_step:TuneStep",
     "report": "mintnet.cli.report:Report",
+    "explain": "mintnet.cli.explain:Explain",
     "info": "mintnet.cli.info:Info",
     "import-original": "mintnet.cli.import_original:ImportOriginal",
     "data get": "mintnet.cli.data:Get",

@@ -38,14 +38,12 @@ class OpenModel:
     @property
     def run(self) -> Path | None:
         """The run folder that the weights belong to, if they do."""
-        places = (Path(self.name).expanduser(), self.folder, self.folder.parent)
-        marks = ("run.json", "metrics.jsonl", "metrics.csv")
-        return next((p for p in places if any((p / mark).is_file() for mark in marks)), None)
+        return run_of(self.name, self.folder)
 
     @property
     def label(self) -> str:
         """A short name, for titles and files."""
-        return (self.run or Path(self.name)).absolute().name or "model"
+        return label_of(self.name, self.folder)
 
     def images(self, folder: Path | None, name: str | None, split: str = "test") -> ImageData:
         """Images for this model: from the folder given, or from where it was trained.
@@ -66,9 +64,27 @@ class OpenModel:
         return data
 
 
+def run_of(name: str, folder: Path) -> Path | None:
+    """The run folder that weights in a folder belong to, if they do."""
+    places = (Path(name).expanduser(), folder, folder.parent)
+    marks = ("run.json", "metrics.jsonl", "metrics.csv")
+    return next((p for p in places if any((p / mark).is_file() for mark in marks)), None)
+
+
+def label_of(name: str, folder: Path) -> str:
+    """A short name, for titles and files."""
+    return (run_of(name, folder) or Path(name)).absolute().name or "model"
+
+
 def open_model(name: str, device: str = "auto") -> OpenModel:
     """The model of that name or in that place, ready for exact arithmetic on a device."""
     folder = locate(name)
+    config = read_config(folder)
+    if config.get("kind") in ("classifier", "resnet"):
+        raise ValueError(
+            f"{name} is a {config['kind']}, and this command is for density models; for "
+            f"classifiers there are train, evaluate, verify, explain, info and report"
+        )
     config = read_config(folder, "flow")
     flow = load_flow(name).to(pick_device(device))
     for parameter in flow.parameters():

@@ -41,10 +41,14 @@ class Report(DataCommand):
     """Of everything that is drawn."""
 
     def run(self) -> dict[str, Any]:
+        from mintnet.cli.classifier import is_classifier
+        from mintnet.cli.report_classifier import report_classifier
         from mintnet.figures.gather import Amounts
 
         if min(self.samples, self.reconstructions, self.likelihood) < 1:
             raise ValueError("--samples, --reconstructions and --likelihood are at least 1")
+        if is_classifier(self.model):
+            return report_classifier(self)
         out, model = console(), self.open()
         path = self.out or default_place(model)
         if path.is_dir():
@@ -74,7 +78,7 @@ def collect(command: DataCommand, out: Console, model: OpenModel, amounts: Any) 
         f"An invertible network with exact likelihood. Weights: {model.folder}; images: the "
         f"{command.split} part of {data.name}, {len(data):,} of them."
     )
-    contents.configuration = {"model": model.config, **_run_facts(model.run)}
+    contents.configuration = {"model": model.config, **run_facts(model.run)}
     return contents
 
 
@@ -107,7 +111,7 @@ def default_place(model: OpenModel) -> Path:
     return folder / "report.html" if mine else Path(f"{model.label}-report.html")
 
 
-def _run_facts(run: Path | None) -> dict[str, Any]:
+def run_facts(run: Path | None) -> dict[str, Any]:
     """What run.json says, if there is one that can be read."""
     path = run / "run.json" if run else None
     if path is None or not path.is_file():

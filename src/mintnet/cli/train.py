@@ -21,7 +21,8 @@ class Train(Command):
     """
 
     preset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PRESET")]
-    """digits, mnist, cifar10, imagenet32, or folder for images of your own."""
+    """digits, mnist, cifar10, imagenet32, or folder for images of your own; classifiers:
+    digits-classifier, mnist-classifier, cifar10-classifier, mnist-resnet, cifar10-resnet."""
     data: Path | None = None
     """Folder with the data set's files; digits need none."""
     run_folder: Annotated[Path | None, tyro.conf.arg(name="run")] = None
@@ -50,6 +51,10 @@ class Train(Command):
     """Of AMSGrad, for a loss in nats per image."""
     weight_decay: float | None = None
     """Of AMSGrad."""
+    decoupled: bool = False
+    """Subtract the weight decay from the weights themselves, as AdamW does."""
+    label_smoothing: float | None = None
+    """Of classifiers: the share of the truth that is spread over all classes."""
     ema: float | None = None
     """Decay of the running average of the weights; 0 for none."""
     clip: float | None = None
@@ -58,7 +63,7 @@ class Train(Command):
     """Pieces into which each process cuts its part of a batch, to save memory."""
     precision: Literal["float32", "tf32", "bf16", "float64"] | None = None
     """Of training; evaluation is in float32."""
-    augmentation: Literal["none", "flip"] | None = None
+    augmentation: Literal["none", "flip", "crop", "crop-flip"] | None = None
     """Of the training images."""
     validation: float | None = None
     """Share of the training images that is held out."""
@@ -105,6 +110,7 @@ class Train(Command):
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         given = {name: value for name, value in given.items() if name in choices}
         given["grey"] = self.grey or None
+        given["decoupled"] = self.decoupled or None
         given["data"] = None if self.data is None else str(self.data)
         if self.no_validation:
             given["validation"] = 0.0
@@ -130,5 +136,6 @@ class Train(Command):
 
 def _summary(figures: dict[str, Any]) -> str:
     best = figures["best"]
-    held = "" if best is None else f", best validation bpd {best:.3f} at {figures['best_step']}"
+    name, at = figures["figure"], figures["best_step"]
+    held = "" if best is None else f", best validation {name} {best:.3f} at {at}"
     return f"{figures['run']}: {figures['steps']} steps in {figures['seconds']:.0f} s{held}"

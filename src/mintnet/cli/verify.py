@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Verify(DataCommand):
-    """Invert test images layer by layer, and plot the error of Algorithm 1 over its iterations."""
+    """Invert test images layer by layer, and plot the error of Algorithm 1 over its iterations.
+
+    For a classifier: map features back in float64 and in float32, with the amplification of errors
+    from layer to layer and the energy in the padding.
+    """
 
     count: Count = 128
     """How many images, from the first on."""
@@ -39,8 +43,12 @@ class Verify(DataCommand):
     """The plot, as .png, .svg or .pdf."""
 
     def run(self) -> dict[str, Any]:
+        from mintnet.cli.classifier import is_classifier
+        from mintnet.cli.verify_classifier import verify_classifier
         from mintnet.figures import layer_rows, reconstruct
 
+        if is_classifier(self.model):
+            return verify_classifier(self)
         self._check()
         out, model = console(), self.open()
         images = self.images(model).images[: self.count].to(model.device)

@@ -1,4 +1,4 @@
-"""How a run went: bits per dimension over its steps."""
+"""How a run went: bits per dimension, or mistakes, over its steps."""
 
 from __future__ import annotations
 
@@ -59,17 +59,23 @@ def series(
     return [step for step, _ in points], [value for _, value in points]
 
 
-def draw_curves(axes: Axes, theme: Theme, rows: Sequence[dict[str, Any]]) -> None:
-    """Draw training and validation bpd; the first steep fall is cut off so that the rest shows."""
+def draw_curves(
+    axes: Axes,
+    theme: Theme,
+    rows: Sequence[dict[str, Any]],
+    figure: str = "bpd",
+    label: str = "bits per dimension",
+) -> None:
+    """Draw a figure in training and validation; the first steep fall is cut off."""
     shown: list[float] = []
-    for (kind, label), colour in zip(
+    for (kind, name), colour in zip(
         (("train", "training"), ("validation", "held-out images")), theme.colours, strict=False
     ):
-        steps, values = series(rows, kind)
+        steps, values = series(rows, kind, figure)
         if steps:
             thin = kind == "train"
             style = "-" if thin or len(steps) > 40 else "o-"
-            axes.plot(steps, values, style, color=colour, label=label, markersize=4)
+            axes.plot(steps, values, style, color=colour, label=name, markersize=4)
             shown += values[len(values) // 20 :]
     if shown:
         low, high = min(shown), max(shown)
@@ -77,7 +83,7 @@ def draw_curves(axes: Axes, theme: Theme, rows: Sequence[dict[str, Any]]) -> Non
         axes.set_ylim(low - room, high + room)
     axes.set_xlim(left=0)
     axes.set_xlabel("step")
-    axes.set_ylabel("bits per dimension")
+    axes.set_ylabel(label)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
     if shown:
         legend(axes, theme)

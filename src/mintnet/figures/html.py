@@ -117,6 +117,11 @@ def pixels(picture: Image, alt: str) -> str:
     )
 
 
+def photograph(png: bytes, alt: str) -> str:
+    """A PNG file as wide as the page."""
+    return f'<img src="{_data("png", png)}" alt="{escape(alt)}">'
+
+
 def strip(pictures: Sequence[tuple[bytes, str]]) -> str:
     """PNG files side by side, each with its caption."""
     figures = (

@@ -48,6 +48,15 @@ class Panel:
     good: bool = True
 
 
+@dataclass(frozen=True)
+class Photograph:
+    """A picture that is a PNG file already, with a heading and a note."""
+
+    title: str
+    png: bytes
+    note: str
+
+
 @dataclass
 class Contents:
     """What a report shows; whatever is empty is left out.
@@ -57,6 +66,8 @@ class Contents:
         subtitle: a line below it.
         headlines: the figures at the top.
         metrics: rows of the run's metrics, see `read_metrics`.
+        figure: which of the metrics is drawn, and what it is called.
+        photographs: pictures that are files already, one after another.
         progress: grids of samples drawn during the run, as (PNG file, caption).
         samples: new images.
         reconstructions: Fig. 4b.
@@ -73,6 +84,8 @@ class Contents:
     subtitle: str = ""
     headlines: list[Headline] = field(default_factory=list)
     metrics: list[dict[str, Any]] = field(default_factory=list)
+    figure: tuple[str, str] = ("bpd", "bits per dimension")
+    photographs: list[Photograph] = field(default_factory=list)
     progress: list[tuple[bytes, str]] = field(default_factory=list)
     samples: Panel | None = None
     reconstructions: Panel | None = None
@@ -117,6 +130,7 @@ def build_page(contents: Contents) -> str:
                 "Eight by eight images that change gradually between the four in the corners",
             ),
         ),
+        *(_photograph(photograph) for photograph in contents.photographs),
         _training(contents),
         _panel(
             "Reconstructions",
@@ -146,9 +160,18 @@ def _panel(title: str, panel: Panel | None, alt: str) -> str:
     return html.section(title, html.text(panel.note, quiet=panel.good, bad=not panel.good), picture)
 
 
+def _photograph(photograph: Photograph) -> str:
+    return html.section(
+        photograph.title,
+        html.text(photograph.note, quiet=True),
+        html.photograph(photograph.png, photograph.note),
+    )
+
+
 def _training(contents: Contents) -> str:
-    steps, values = series(contents.metrics, "train")
-    held_steps, held = series(contents.metrics, "validation")
+    figure, label = contents.figure
+    steps, values = series(contents.metrics, "train", figure)
+    held_steps, held = series(contents.metrics, "validation", figure)
     if not steps and not held:
         return ""
     lines = [name for name, found in (("training", values), ("held-out", held)) if found]
@@ -158,13 +181,16 @@ def _training(contents: Contents) -> str:
         else ""
     )
     words = (
-        f"Bits per dimension on {' and '.join(lines)} images over "
+        f"{label.capitalize()} on {' and '.join(lines)} images over "
         f"{max([*steps, *held_steps]):,.0f} steps; the last are "
         f"{' and '.join(f'{v[-1]:.3f}' for v in (values, held) if v)}{best}."
     )
     parts = [
         html.text(words, quiet=True),
-        html.plot(partial(draw_curves, rows=contents.metrics), f"A plot. {words}"),
+        html.plot(
+            partial(draw_curves, rows=contents.metrics, figure=figure, label=label),
+            f"A plot. {words}",
+        ),
     ]
     if contents.progress:
         parts += [

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,19 @@ DARK = Theme(
 Draw = Callable[["Axes", Theme], None]
 
 
+@contextmanager
+def styled_figure(theme: Theme, size: tuple[float, float]) -> Iterator[Figure]:
+    """A figure of that size in inches, in this look, to be drawn on and saved inside the block."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with matplotlib.rc_context(_settings(theme)):
+        figure = Figure(figsize=size, layout="constrained")
+        FigureCanvasAgg(figure)  # no window, whatever the user's own settings say
+        yield figure
+
+
 def render(
     draw: Draw,
     theme: Theme = LIGHT,
@@ -59,13 +74,7 @@ def render(
         >>> picture[:5]
         b'<?xml'
     """
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context(_settings(theme)):
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(figure)  # no window, whatever the user's own settings say
+    with styled_figure(theme, size) as figure:
         axes = figure.add_subplot()
         draw(axes, theme)
         buffer = io.BytesIO()

@@ -1,8 +1,24 @@
 """Models: networks of bijections and what is built around them."""
 
+from mintnet.models.classifier import CLASSIFIERS, Classifier, ClassifierConfig
 from mintnet.models.flow import Flow
+from mintnet.models.labelled import Pixels
 from mintnet.models.mintnet import PRESETS, MintNet, MintNetConfig
 from mintnet.models.original import import_original
+from mintnet.models.resnet import ResNet, ResNetConfig
 from mintnet.models.storage import ModelFileError
 
-__all__ = ["PRESETS", "Flow", "MintNet", "MintNetConfig", "ModelFileError", "import_original"]
+__all__ = [
+    "CLASSIFIERS",
+    "PRESETS",
+    "Classifier",
+    "ClassifierConfig",
+    "Flow",
+    "MintNet",
+    "MintNetConfig",
+    "ModelFileError",
+    "Pixels",
+    "ResNet",
+    "ResNetConfig",
+    "import_original",
+]

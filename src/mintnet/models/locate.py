@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+from mintnet.models.classifier import Classifier
 from mintnet.models.flow import Flow
-from mintnet.models.storage import CONFIG, ModelFileError
-
-SHIPPED: dict[str, Path] = {}
-"""Models that come with the package, by name."""
+from mintnet.models.resnet import ResNet
+from mintnet.models.storage import CONFIG, SHIPPED, ModelFileError, read_kind
 
 PARTS = ("last", "best")
 
@@ -53,3 +53,30 @@ def load_flow(name: str | Path) -> Flow:
         (1, 8, 8)
     """
     return Flow.load(locate(name))
+
+
+AnyModel = Flow | Classifier | ResNet
+
+
+def load_model(name: str | Path) -> AnyModel:
+    """The model of that name or in that place, whatever it is, see `locate`.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Classifier.preset("digits").save(folder)
+        ...     type(load_model(folder)).__name__
+        'Classifier'
+    """
+    folder = locate(name)
+    kinds: dict[str, Callable[[Path], AnyModel]] = {
+        "flow": Flow.load,
+        "classifier": Classifier.load,
+        "resnet": ResNet.load,
+    }
+    kind = read_kind(folder)
+    if kind not in kinds:
+        raise ModelFileError(
+            f"{folder / CONFIG} names a kind of model, {kind!r}, that is none of {', '.join(kinds)}"
+        )
+    return kinds[kind](folder)

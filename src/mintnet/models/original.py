@@ -10,15 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mintnet.models.classifier import Classifier
 from mintnet.models.flow import Flow
 from mintnet.models.mintnet import MintNetConfig
+from mintnet.models.original_classifier import classifier_from_state, is_classifier
+from mintnet.models.original_layers import fill_layer, stages_of
 from mintnet.models.storage import ModelFileError
 
 DEFAULT_LAMBDAS = {1: 1e-6, 3: 0.05}
 
 
-def import_original(path: str | Path, logit_lambda: float | None = None) -> Flow:
-    """A density model from one of the authors' checkpoints.
+def import_original(path: str | Path, logit_lambda: float | None = None) -> Flow | Classifier:
+    """A density model or a classifier from one of the authors' checkpoints.
 
     The format is a list ``[state_dict, optimizer, epoch, step(, scheduler)]`` with keys
     ``module.layers.N.M.*`` for the lower (M = 0) and upper (M = 1) layer of pair N, squeezes
@@ -26,18 +29,18 @@ def import_original(path: str | Path, logit_lambda: float | None = None) -> Flow
     a ``.json`` of the same name beside the file, else from ``logit_lambda``, else it is 1e-6
     for grey images and 0.05 for colour. t keeps its form |t|. Masks in the file are ignored.
 
+    Classifiers are told by their linear layer ``fc``, see `classifier_from_state`.
+
     Only tensors and plain containers are read from the file (``weights_only``).
     """
     path = Path(path)
     state = _read(path)
+    if is_classifier(state):
+        if logit_lambda is not None:
+            raise ValueError(f"{path} holds a classifier, which has no logit and no λ")
+        return classifier_from_state(state, path)
     pairs = _pairs(state, path)
-    stages: list[list[dict[str, Tensor]]] = []
-    previous = None
-    for number in sorted(pairs):
-        if previous is None or number != previous + 1:
-            stages.append([])
-        stages[-1].append(pairs[number])
-        previous = number
+    stages = stages_of(pairs)
     first = pairs[min(pairs)]
     shape = tuple(first["0.t"].shape[1:])
     filters = tuple(stage[0]["0.bias1"].numel() // stage[0]["0.t"].shape[1] for stage in stages)
@@ -58,7 +61,7 @@ def import_original(path: str | Path, logit_lambda: float | None = None) -> Flow
     for stage in stages:
         for pair in stage:
             for side in "01":
-                _fill(next(layers), pair, side, path)
+                fill_layer(next(layers), pair, side, path)
     return flow.eval()
 
 
@@ -78,8 +81,6 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 def _pairs(state: dict[str, Tensor], path: Path) -> dict[int, dict[str, Tensor]]:
     """The weights of each pair under its number, with keys such as ``0.weight1``."""
-    if any(name.startswith("fc.") for name in state):
-        raise ModelFileError(f"{path} holds a classifier, where a density model is expected")
     wanted = re.compile(r"layers\.(\d+)\.([01])\.(weight[123]|bias[123]|t)$")
     pairs: dict[int, dict[str, Tensor]] = {}
     for name, value in state.items():
@@ -110,29 +111,3 @@ def _logit_lambda(path: Path, given: float | None, channels: int) -> float:
         if found is not None:
             return float(found)
     return given if given is not None else DEFAULT_LAMBDAS.get(channels, 0.05)
-
-
-@torch.no_grad()
-def _fill(layer: Any, pair: dict[str, Tensor], side: str, path: Path) -> None:
-    """Copy one layer; its hidden channels come in the order k · C + c and are kept as c · K + k."""
-    c, k = layer.channels, layer.filters
-    copies = {"weight1": (k, 1), "weight2": (k, k), "weight3": (1, k), "bias1": (k,), "bias2": (k,)}
-    for name in ("weight1", "weight2", "weight3", "bias1", "bias2", "bias3"):
-        value = pair[f"{side}.{name}"]
-        for axis, count in enumerate(copies.get(name, ())):
-            if value.shape[axis] == count * c:
-                grouped = value.unflatten(axis, (count, c)).transpose(axis, axis + 1)
-                value = grouped.flatten(axis, axis + 1)
-        target = getattr(layer, name)
-        if value.shape != target.shape:
-            raise ModelFileError(
-                f"{path}: {name} of {layer.name} has shape {tuple(value.shape)}, expected "
-                f"{tuple(target.shape)}"
-            )
-        target.copy_(value)
-    if pair[f"{side}.t"].shape[1:] != layer.raw_t.shape:
-        raise ModelFileError(
-            f"{path}: t of {layer.name} has shape {tuple(pair[f'{side}.t'].shape)}, expected "
-            f"(1, {', '.join(map(str, layer.raw_t.shape))})"
-        )
-    layer.raw_t.copy_(pair[f"{side}.t"][0])

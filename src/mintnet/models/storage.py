@@ -18,8 +18,31 @@ FORMAT = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 
+SHIPPED: dict[str, Path] = {}
+"""Models that come with the package, by the name that the command line has for them."""
+
+
 class ModelFileError(ValueError):
     """A model folder that cannot be read."""
+
+
+def shipped(name: str, kind: str) -> Path:
+    """The folder of a model that comes with the package, called ``mnist`` or ``mnist-classifier``.
+
+    Examples:
+        >>> shipped("nothing", "classifier")
+        Traceback (most recent call last):
+        mintnet.models.storage.ModelFileError: no classifier 'nothing' comes with the package; ...
+    """
+    for candidate in (name, f"{name}-{kind}"):
+        folder = SHIPPED.get(candidate)
+        if folder is not None and read_kind(folder) == kind:
+            return folder
+    known = [found for found, folder in SHIPPED.items() if read_kind(folder) == kind]
+    raise ModelFileError(
+        f"no {kind} {name!r} comes with the package; there "
+        + (f"are {', '.join(known)}" if known else "are none yet: train one, or load a folder")
+    )
 
 
 def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> None:
@@ -30,8 +53,8 @@ def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> 
         text.write_text(json.dumps({"format": FORMAT, **config}, indent=1) + "\n")
 
 
-def read_config(folder: str | Path, kind: str) -> dict[str, Any]:
-    """The configuration of a saved model of that kind."""
+def read_config(folder: str | Path, kind: str | None = None) -> dict[str, Any]:
+    """The configuration of a saved model, of that kind if one is given."""
     path = Path(folder) / CONFIG
     if not path.is_file():
         raise ModelFileError(f"{folder} holds no model: there is no {CONFIG} in it")
@@ -41,9 +64,14 @@ def read_config(folder: str | Path, kind: str) -> dict[str, Any]:
         raise ModelFileError(f"{path} is damaged: {error}") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ModelFileError(f"{path} is not a configuration of format {FORMAT}")
-    if config.get("kind") != kind:
+    if kind is not None and config.get("kind") != kind:
         raise ModelFileError(f"{folder} holds a {config.get('kind')}, where a {kind} is expected")
     return config
+
+
+def read_kind(folder: str | Path) -> str:
+    """What a saved model is: ``flow``, ``classifier`` or ``resnet``."""
+    return str(read_config(folder).get("kind"))
 
 
 def load_weights(folder: str | Path, model: nn.Module) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -78,9 +79,13 @@ class Auto(Solver):
 
     Args:
         patience: the most steps of Algorithm 1 in a layer of which nothing is known yet.
+        explore: time every route where a layer turns out to be hard. Where layers have hundreds
+            of channels, one walk of the wavefront can take longer than all else together; without
+            it, what full steps leave goes through ever smaller steps before it comes to that.
     """
 
     patience: int = 30
+    explore: bool = True
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         known = _experience(system, z)
@@ -88,17 +93,22 @@ class Auto(Solver):
         if known.calls == 1:
             first = FixedPoint(step=1.0, max_steps=self.patience)
             solution, certified = _timed("full steps", first, system, z, scale, known)
-        elif known.hard and not known.explored:
+        elif self.explore and known.hard and not known.explored:
             solution, certified = self._explore(system, z, scale, known)
         else:
             route = known.best()
             solution, certified = _timed(route, ROUTES[route], system, z, scale, known)
+        for name in () if self.explore else ("damped steps", "small steps"):
+            if not certified:
+                solution = _continued(ROUTES[name]._solve, system, z, scale, solution)
+                certified = bool(solution.converged.all())
         if certified:
             return solution
-        left = ~solution.converged
-        tried = _enough(left)
-        rest = _exactly(system, z[tried], scale[tried], solution.value[tried])
-        return merged(solution, _rows(rest, left[tried]), left)
+
+        def exactly(system: System, z: Tensor, scale: Tensor) -> Solution:
+            return _exactly(system, z, scale, solution.value[_enough(~solution.converged)])
+
+        return _continued(exactly, system, z, scale, solution)
 
     def _explore(
         self, system: System, z: Tensor, scale: Tensor, known: Experience
@@ -135,6 +145,20 @@ def _timed(
     if route == "full steps" and not failures:
         known.steps = max(known.steps, steps)
     return solution, not failures
+
+
+def _continued(
+    solve: Callable[[System, Tensor, Tensor], Solution],
+    system: System,
+    z: Tensor,
+    scale: Tensor,
+    before: Solution,
+) -> Solution:
+    """The solution with the samples that it left solved in another way."""
+    left = ~before.converged
+    tried = _enough(left)
+    rest = solve(system, z[tried], scale[tried])
+    return merged(before, _rows(rest, left[tried]), left)
 
 
 def _enough(left: Tensor) -> Tensor:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from mintnet.data import ImageData
+from mintnet.models.classifier import CLASSIFIERS, PIXELS, Classifier
 from mintnet.models.flow import LAMBDAS, Flow
+from mintnet.models.labelled import ImageClassifier
 from mintnet.models.mintnet import PRESETS, MintNetConfig
+from mintnet.models.resnet import ResNet, ResNetConfig
+from mintnet.training.classification import check_labels, check_variety
 from mintnet.training.order import stream
-from mintnet.training.recipe import recipe_for
+from mintnet.training.recipe import data_and_kind, recipe_for
 
 
 def build_flow(
@@ -54,6 +59,50 @@ def build_flow(
         torch.manual_seed(stream(seed, "weights"))
         lam = LAMBDAS.get(preset, 0.05) if logit_lambda is None else logit_lambda
         return Flow(config, lam, data.levels)
+
+
+def build_classifier(
+    preset: str,
+    data: ImageData,
+    seed: int,
+    pairs: Sequence[int] | None = None,
+    filters: Sequence[int] | None = None,
+) -> ImageClassifier:
+    """The classifier or ResNet of a preset for these images, with weights drawn from the seed.
+
+    Args:
+        preset: of `RECIPES`, one that ends in ``-classifier`` or ``-resnet``.
+        data: the training images, with labels.
+        seed: of the first weights.
+        pairs: pairs of Mint layers in each stage, instead of the preset's.
+        filters: K of each stage of a classifier, instead of the preset's.
+
+    Examples:
+        >>> from mintnet.data import load
+        >>> build_classifier("digits-classifier", load("digits", "test"), seed=0).classes
+        10
+    """
+    recipe_for(preset)
+    name, kind = data_and_kind(preset)
+    pixels = PIXELS[name]
+    if (pixels.shape, pixels.levels) != (data.shape, data.levels):
+        raise ValueError(
+            f"{preset} takes images of shape {pixels.shape} with {pixels.levels} levels; got "
+            f"{data.shape} with {data.levels}"
+        )
+    check_labels(data, 10, "training")
+    check_variety(data)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream(seed, "weights"))
+        if kind == "resnet":
+            if pairs or filters:
+                raise ValueError("--pairs and --filters are for Mint layers; a ResNet has none")
+            return ResNet(ResNetConfig(), pixels)
+        config = CLASSIFIERS[name]
+        config = replace(
+            config, pairs=tuple(pairs or config.pairs), filters=tuple(filters or config.filters)
+        )
+        return Classifier(config, pixels)
 
 
 def describe(

@@ -9,6 +9,7 @@ from typing import Any
 from mintnet.data import NAMES, ImageData, load
 from mintnet.models.storage import read_config
 from mintnet.training.files import RunError
+from mintnet.training.recipe import data_and_kind
 
 
 def data_of(
@@ -33,7 +34,7 @@ def data_of(
         ...     len(data_of(model, "test"))
         360
     """
-    return images_for(read_config(folder, "flow"), str(folder), split, name, data)
+    return images_for(read_config(folder), str(folder), split, name, data)
 
 
 def images_for(
@@ -54,7 +55,7 @@ def images_for(
         )
     if name == own:
         data = data or place
-    channels, height, _ = config["net"]["shape"]
+    channels, height, _ = (config.get("pixels") or config["net"])["shape"]
     options = {"size": height, "grey": channels == 1} if name == "folder" else {}
     images = load_images(name, split, data, **options)
     if name == own and version not in (None, images.name):
@@ -82,7 +83,7 @@ def _known(config: Mapping[str, Any]) -> tuple[str | None, str | None, str | Non
     facts = config.get("data")
     if not isinstance(facts, dict):
         facts = {"name": facts}
-    name = facts.get("name") or config.get("preset")
+    name = facts.get("name") or data_and_kind(str(config.get("preset") or ""))[0] or None
     version = facts.get("version")
     if name not in NAMES and str(name).rpartition("-")[0] in NAMES:  # as older runs have it
         name, version = str(name).rpartition("-")[0], name

@@ -10,7 +10,10 @@ from torch import Tensor, nn
 
 
 class MovingAverage:
-    """Exponential moving average of a model's parameters: a ← d a + (1 − d) w.
+    """Exponential moving average of a model's weights: a ← d a + (1 − d) w.
+
+    Running statistics of batch normalization are averaged like weights: those of the newest
+    weights would not suit the averaged ones.
 
     The decay starts small, d = min(decay, (1 + n) / (10 + n)) after n updates, so that the
     average soon forgets the first weights. A decay of 0 keeps no average at all.
@@ -32,7 +35,7 @@ class MovingAverage:
         self.decay = decay
         self.weights: dict[str, Tensor] = {}
         if decay:
-            self.weights = {n: p.detach().clone() for n, p in model.named_parameters()}
+            self.weights = {n: p.detach().clone() for n, p in _averaged(model).items()}
 
     @torch.no_grad()
     def update(self, model: nn.Module, updates: int) -> None:
@@ -40,13 +43,13 @@ class MovingAverage:
         if not self.decay:
             return
         decay = min(self.decay, (1 + updates) / (10 + updates))
-        for name, parameter in model.named_parameters():
-            self.weights[name].lerp_(parameter, 1 - decay)
+        for name, tensor in _averaged(model).items():
+            self.weights[name].lerp_(tensor, 1 - decay)
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
         """Within this block the model has the averaged weights."""
-        own = {n: p.detach().clone() for n, p in model.named_parameters()} if self.decay else {}
+        own = {n: p.detach().clone() for n, p in _averaged(model).items()} if self.decay else {}
         _copy(self.weights, model)
         try:
             yield
@@ -60,6 +63,20 @@ class MovingAverage:
 
 @torch.no_grad()
 def _copy(weights: dict[str, Tensor], model: nn.Module) -> None:
-    parameters = dict(model.named_parameters())
+    own = _averaged(model)
     for name, tensor in weights.items():
-        parameters[name].copy_(tensor)
+        own[name].copy_(tensor)
+
+
+def float_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """What a model keeps in floating point besides its parameters, by name.
+
+    Examples:
+        >>> list(float_buffers(nn.BatchNorm2d(3)))
+        ['running_mean', 'running_var']
+    """
+    return {name: b for name, b in model.named_buffers() if b.is_floating_point()}
+
+
+def _averaged(model: nn.Module) -> dict[str, Tensor]:
+    return {**dict(model.named_parameters()), **float_buffers(model)}

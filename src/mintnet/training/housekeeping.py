@@ -69,7 +69,7 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
             if not trainer.is_global_zero:
                 return
             every = self.cadence.sample_steps(module.total)
-            if every and (done or step % every == 0):
+            if module.task.draws_samples and every and (done or step % every == 0):
                 self._sample(trainer, module)
             if done or self.cadence.checkpoint_due(step, time.monotonic() - self.saved):
                 self.save(module)
@@ -123,7 +123,8 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
             )
             shown.update({f"validation {k}": v for k, v in self.validation.items()})
             figure = figures[module.task.figure_names[0]]
-            if math.isfinite(figure) and (self.best is None or figure < self.best):
+            # of equals the newest: a share of mistakes takes few values
+            if math.isfinite(figure) and (self.best is None or figure <= self.best):
                 self.best, self.best_step = figure, module.step
                 if trainer.is_global_zero:
                     self.save_model(module, "best")

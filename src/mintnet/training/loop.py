@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from mintnet.data import ImageData
 from mintnet.files import clear_scraps
-from mintnet.models.locate import load_flow
-from mintnet.training.build import build_flow, describe, size_warning
+from mintnet.models.labelled import ImageClassifier
+from mintnet.models.locate import load_flow, load_model
+from mintnet.training.build import build_classifier, build_flow, describe, size_warning
 from mintnet.training.cadence import Cadence
+from mintnet.training.classification import ClassificationTask
 from mintnet.training.data import load_images
 from mintnet.training.devices import (
     Devices,
@@ -24,6 +26,7 @@ from mintnet.training.files import RunError, disk_errors
 from mintnet.training.folder import RunFolder
 from mintnet.training.plan import Plan
 from mintnet.training.progress import Progress, Silent
+from mintnet.training.recipe import data_and_kind
 from mintnet.training.task import DensityTask, Task
 
 if TYPE_CHECKING:
@@ -98,8 +101,9 @@ def _train(
 
     resume = resume or not first  # what the first process has written is no reason to refuse
     plan, saved = _plan(preset, folder, resume, given)
-    data = load_images(plan.preset, "train", plan.data, size=plan.size, grey=plan.grey)
-    facts = describe(plan.preset, data, plan.data, plan.size, plan.grey)
+    name, _ = data_and_kind(plan.preset)
+    data = load_images(name, "train", plan.data, size=plan.size, grey=plan.grey)
+    facts = describe(name, data, plan.data, plan.size, plan.grey)
     task = _task(plan, data)
     start = folder.read_checkpoint() if saved else None
     if saved:
@@ -173,6 +177,10 @@ def _plan(
 
 
 def _task(plan: Plan, data: ImageData) -> Task:
+    if data_and_kind(plan.preset)[1] != "flow":
+        return _classification(plan, data)
+    if plan.recipe.label_smoothing:
+        raise RunError(f"{plan.preset} is a density model; it has no labels to smooth")
     flow = build_flow(plan.preset, data, plan.seed, plan.pairs, plan.filters, plan.logit_lambda)
     if plan.init is not None:
         start = load_flow(plan.init)
@@ -183,6 +191,22 @@ def _task(plan: Plan, data: ImageData) -> Task:
             )
         flow.load_state_dict(start.state_dict())
     return DensityTask(flow.double() if plan.recipe.precision == "float64" else flow)
+
+
+def _classification(plan: Plan, data: ImageData) -> Task:
+    if plan.logit_lambda is not None:
+        raise RunError(f"{plan.preset} is a classifier; it has no logit, and so no --logit-lambda")
+    model = build_classifier(plan.preset, data, plan.seed, plan.pairs, plan.filters)
+    if plan.init is not None:
+        start = load_model(plan.init)
+        if not isinstance(start, ImageClassifier) or start.describe() != model.describe():
+            raise RunError(
+                f"{plan.init} holds another network than {plan.preset}; begin with one of the same "
+                f"kind and shape"
+            )
+        model.load_state_dict(start.state_dict())
+    model = model.double() if plan.recipe.precision == "float64" else model
+    return ClassificationTask(model, plan.recipe.label_smoothing)
 
 
 def _same_images(folder: RunFolder, before: dict[str, Any], now: dict[str, Any]) -> None:
@@ -207,6 +231,7 @@ def _figures(
         "seconds": keeper.meter.seconds,
         "train": keeper.train,
         "validation": keeper.validation,
+        "figure": module.task.figure_names[0],
         "best": keeper.best,
         "best_step": keeper.best_step,
     }

@@ -15,11 +15,12 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from mintnet.data import ImageData
+from mintnet.training.augment import augmented
 from mintnet.training.checkpoint import Checkpoint
 from mintnet.training.devices import SMALL
-from mintnet.training.ema import MovingAverage
+from mintnet.training.ema import MovingAverage, float_buffers
 from mintnet.training.files import RunError
-from mintnet.training.order import Batches, flipped, held_out, part_of, permutation, stream
+from mintnet.training.order import Batches, held_out, part_of, permutation, stream
 from mintnet.training.plan import Plan
 from mintnet.training.schedule import learning_rate
 from mintnet.training.task import Batch, Task
@@ -30,6 +31,23 @@ SLOW_VALIDATION = ((1024, 256), (math.inf, 64))
 
 class NotFiniteError(RunError):
     """The loss, its gradient or the weights after the step are not finite."""
+
+
+def decay_groups(model: torch.nn.Module) -> list[dict[str, Any]]:
+    """Parameters for decoupled weight decay: matrices and kernels decay, the rest does not.
+
+    Biases, batch normalization and t have no scale that decay would have to keep small.
+
+    Examples:
+        >>> [len(group["params"]) for group in decay_groups(torch.nn.Linear(2, 3))]
+        [1, 1]
+    """
+    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    matrix = {n: p.dim() >= 2 and not n.endswith("raw_t") for n, p in named}
+    return [
+        {"params": [p for n, p in named if matrix[n]]},
+        {"params": [p for n, p in named if not matrix[n]], "weight_decay": 0.0},
+    ]
 
 
 class TrainingModule(LightningModule):
@@ -79,8 +97,9 @@ class TrainingModule(LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         recipe = self.plan.recipe
-        optimizer = torch.optim.Adam(
-            self.model.parameters(),
+        kind = torch.optim.AdamW if recipe.decoupled else torch.optim.Adam
+        optimizer = kind(
+            decay_groups(self.model) if recipe.decoupled else self.model.parameters(),
             lr=recipe.learning_rate,
             eps=recipe.eps,
             weight_decay=recipe.weight_decay,
@@ -128,11 +147,11 @@ class TrainingModule(LightningModule):
         pieces = [piece for piece in own.tensor_split(recipe.accumulate) if len(piece)]
         sums = self._no_sums()
         for number, piece in enumerate(pieces, 1):
-            losses = self.task.losses(self._training_batch(piece))
+            measured = self.task.measure(self._training_batch(piece))
             with self._without_reduction(number < len(pieces)):
                 # gradients are averaged over processes, whose parts may differ in size
-                self.manual_backward(losses.sum() * (world / len(places)))
-            self._add(sums, losses.detach())
+                self.manual_backward(measured["loss"].sum() * (world / len(places)))
+            self._add(sums, measured)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip or float("inf"))
         self.means = self._means(sums, len(places))
         if not (math.isfinite(self.means["loss"]) and math.isfinite(float(norm))):
@@ -140,6 +159,7 @@ class TrainingModule(LightningModule):
         optimizer.step()
         if not self.is_finite():  # each process sees the same, so that all stop
             raise NotFiniteError("the weights are no longer finite")
+        self._share_statistics()
         self.average.update(self.model, self.step)
         self.step += 1
 
@@ -152,14 +172,15 @@ class TrainingModule(LightningModule):
             self.model.eval()
             for piece in own.split(max(self.batch, 32) if self.is_slow else self.batch):
                 seed = stream(0, "validation noise")
-                self._add(sums, self.task.losses(Batch(*self._look_up(piece), seed, 0)))
+                self._add(sums, self.task.measure(Batch(*self._look_up(piece), seed, 0)))
             self.model.train()
         return self._means(sums, len(self.validated))
 
     @torch.no_grad()
     def is_finite(self) -> bool:
-        """Whether all weights are finite numbers."""
-        largest = torch._foreach_norm(list(self.model.parameters()), ord=float("inf"))
+        """Whether all weights, and statistics kept with them, are finite numbers."""
+        tensors = [*self.model.parameters(), *float_buffers(self.model).values()]
+        largest = torch._foreach_norm(tensors, ord=float("inf"))
         return bool(torch.stack(largest).isfinite().all())
 
     def state(self) -> Checkpoint:
@@ -174,14 +195,28 @@ class TrainingModule(LightningModule):
 
     def _training_batch(self, places: Tensor) -> Batch:
         images, labels, index = self._look_up(places)
-        if self.plan.recipe.augmentation == "flip":
-            images = flipped(images, self.plan.seed, self.epoch, index)
+        images = augmented(images, self.plan.recipe.augmentation, self.plan.seed, self.epoch, index)
         return Batch(images, labels, index, stream(self.plan.seed, "noise"), self.epoch)
 
     def _look_up(self, places: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
         labels = None if self.labels is None else self.labels[places].to(self.device)
         images = self.images[places.to(self.images.device)].to(self.device)
         return images, labels, places.to(self.device)
+
+    @torch.no_grad()
+    def _share_statistics(self) -> None:
+        """Running statistics of batch normalization as means over all processes, the same in each.
+
+        Each process normalizes with the statistics of its own part of the batch.
+        """
+        if self.trainer.world_size == 1 or not (buffers := float_buffers(self.model)):
+            return
+        joined = torch.cat([buffer.flatten() for buffer in buffers.values()])
+        joined = self.trainer.strategy.reduce(joined, reduce_op="mean")
+        for buffer, mean in zip(
+            buffers.values(), joined.split([b.numel() for b in buffers.values()]), strict=True
+        ):
+            buffer.copy_(mean.reshape(buffer.shape))
 
     def _without_reduction(self, wanted: bool) -> contextlib.AbstractContextManager[None]:
         model: Any = self.trainer.strategy.model
@@ -191,9 +226,9 @@ class TrainingModule(LightningModule):
         zero = torch.zeros((), dtype=torch.float64, device=self.device)
         return dict.fromkeys(("loss", *self.task.figure_names), zero)
 
-    def _add(self, sums: dict[str, Tensor], losses: Tensor) -> None:
-        for name, figure in {"loss": losses, **self.task.figures(losses)}.items():
-            sums[name] = sums[name] + figure.double().sum()
+    def _add(self, sums: dict[str, Tensor], measured: dict[str, Tensor]) -> None:
+        for name in sums:
+            sums[name] = sums[name] + measured[name].detach().double().sum()
 
     def _means(self, sums: dict[str, Tensor], images: int) -> dict[str, float]:
         """Means over the images of all processes, the same in each."""

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from mintnet.models.noise import uniform_noise
-
 
 def stream(seed: int, purpose: str) -> int:
     """A seed of its own for each use of a run's seed.
@@ -79,15 +77,3 @@ class Batches:
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.batches)
-
-
-def flipped(images: Tensor, seed: int, epoch: int, index: Tensor) -> Tensor:
-    """The images, about half of them mirrored left to right. Shapes: (batch, C, H, W), (batch,).
-
-    Examples:
-        >>> images = torch.tensor([[[[1, 2]]]]).repeat(6, 1, 1, 1)
-        >>> flipped(images, 0, 0, torch.arange(6))[:, 0, 0, 0].unique().tolist()
-        [1, 2]
-    """
-    coin = uniform_noise(stream(seed, "flip"), epoch, index, (1, 1, 1)) < 0.5
-    return torch.where(coin, images.flip(-1), images)

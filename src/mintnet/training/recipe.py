@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+from mintnet.training.augment import AUGMENTATIONS
+
 SCHEDULES = ("step", "cosine", "linear")
 PRECISIONS = ("float32", "tf32", "bf16", "float64")
-AUGMENTATIONS = ("none", "flip")
 
 
 @dataclass(frozen=True)
@@ -30,12 +31,17 @@ class Recipe:
         warmup: steps over which the learning rate rises from 0.
         eps: of AMSGrad.
         weight_decay: of AMSGrad.
+        decoupled: subtract the weight decay from the weights themselves (AdamW), instead of
+            adding it to the gradient.
+        label_smoothing: of classifiers, in training alone: the share of the truth that is spread
+            over all classes.
         ema: decay of the running average of the weights, which is then what is evaluated and
             saved; 0 for none.
         clip: largest norm of the gradient, in nats per image; 0 for no clipping.
         accumulate: pieces into which each process cuts its part of a batch, to save memory.
         precision: ``float32``, ``tf32``, ``bf16`` (mixed) or ``float64``.
-        augmentation: ``none`` or ``flip`` (left to right, every second time).
+        augmentation: of training images: ``none``, ``flip`` (left to right, every second time),
+            ``crop`` (moved by up to 4 pixels) or ``crop-flip``.
         validation: share of the training images that is held out to choose the best weights.
 
     Examples:
@@ -54,6 +60,8 @@ class Recipe:
     warmup: int = 0
     eps: float = 1e-4
     weight_decay: float = 0.0
+    decoupled: bool = False
+    label_smoothing: float = 0.0
     ema: float = 0.0
     clip: float = 0.0
     accumulate: int = 1
@@ -79,7 +87,7 @@ class Recipe:
         for name in ("max_steps", "warmup", "weight_decay", "clip"):
             if not 0 <= (value := getattr(self, name)) < float("inf"):
                 raise ValueError(f"{name} must not be negative; got {value}")
-        for name in ("ema", "validation", "hold"):
+        for name in ("ema", "validation", "hold", "label_smoothing"):
             if not 0 <= (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name} must lie in [0, 1); got {value}")
         if not all(0 < share < 1 for share in self.milestones):
@@ -102,6 +110,9 @@ class Recipe:
         return Recipe(**values)
 
 
+# The paper's, for its classifiers and the ResNets beside them.
+_CLASSIFIER = Recipe(batch_size=128, epochs=200, weight_decay=1e-4, augmentation="crop")
+
 RECIPES: dict[str, Recipe] = {
     # Chosen here: two minutes on two cores.
     "digits": Recipe(epochs=30, learning_rate=2e-2, clip=500.0),
@@ -112,7 +123,18 @@ RECIPES: dict[str, Recipe] = {
     "imagenet32": Recipe(epochs=10, max_steps=350_000),
     # For a few thousand pictures of one's own.
     "folder": Recipe(epochs=100, learning_rate=2e-3, clip=3000.0, ema=0.999, augmentation="flip"),
+    # Chosen here: a minute on two cores.
+    "digits-classifier": _CLASSIFIER.changed(
+        batch_size=64, epochs=40, learning_rate=4e-3, eps=1e-6, warmup=20
+    ),
+    "mnist-classifier": _CLASSIFIER,
+    "cifar10-classifier": _CLASSIFIER.changed(augmentation="crop-flip"),
+    "mnist-resnet": _CLASSIFIER,
+    "cifar10-resnet": _CLASSIFIER.changed(augmentation="crop-flip"),
 }
+
+KINDS = ("classifier", "resnet")
+"""What a preset of classifiers ends with, after the name of its data set."""
 
 
 def recipe_for(preset: str) -> Recipe:
@@ -123,8 +145,19 @@ def recipe_for(preset: str) -> Recipe:
         400
         >>> recipe_for("minst")
         Traceback (most recent call last):
-        ValueError: unknown preset 'minst'; choose one of digits, mnist, cifar10, imagenet32, folder
+        ValueError: unknown preset 'minst'; choose one of digits, mnist, cifar10, imagenet32, ...
     """
     if preset not in RECIPES:
         raise ValueError(f"unknown preset {preset!r}; choose one of {', '.join(RECIPES)}")
     return RECIPES[preset]
+
+
+def data_and_kind(preset: str) -> tuple[str, str]:
+    """The data set of a preset, and what is trained on it: a flow, a classifier or a resnet.
+
+    Examples:
+        >>> data_and_kind("mnist-classifier"), data_and_kind("digits")
+        (('mnist', 'classifier'), ('digits', 'flow'))
+    """
+    data, _, kind = preset.rpartition("-")
+    return (data, kind) if kind in KINDS else (preset, "flow")

@@ -36,18 +36,20 @@ class Task(Protocol):
     """
 
     figure_names: tuple[str, ...]
+    draws_samples: bool
+    """Whether the model makes images."""
 
     @property
     def model(self) -> nn.Module:
         """The network whose parameters are trained."""
         ...
 
-    def losses(self, batch: Batch) -> Tensor:
-        """The loss of each image, in nats. Shape: (batch,)."""
-        ...
+    def measure(self, batch: Batch) -> dict[str, Tensor]:
+        """``loss``, in nats, which is minimized, and the figures of each image.
 
-    def figures(self, losses: Tensor) -> dict[str, Tensor]:
-        """What people read, for each image, from its loss. Shapes: (batch,)."""
+        It neither waits for the device nor lets shapes depend on values, so that a step can be
+        recorded. Shapes: (batch,).
+        """
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -69,12 +71,13 @@ class DensityTask:
     Examples:
         >>> task = DensityTask(Flow.preset("digits"))
         >>> images = torch.zeros(3, 1, 8, 8, dtype=torch.uint8)
-        >>> losses = task.losses(Batch(images, None, torch.arange(3), seed=0, draw=0))
-        >>> bool((task.figures(losses)["bpd"] == task.flow.bits_per_dim(images)).all())
+        >>> measured = task.measure(Batch(images, None, torch.arange(3), seed=0, draw=0))
+        >>> bool((measured["bpd"] == task.flow.bits_per_dim(images)).all())
         True
     """
 
     figure_names: tuple[str, ...] = ("bpd",)
+    draws_samples: bool = True
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
@@ -83,14 +86,12 @@ class DensityTask:
     def model(self) -> nn.Module:
         return self.flow
 
-    def losses(self, batch: Batch) -> Tensor:
+    def measure(self, batch: Batch) -> dict[str, Tensor]:
         flow = self.flow  # `log_prob` would check again in each step what is checked at the start
         dtype = next(flow.parameters()).dtype
         noise = uniform_noise(batch.seed, batch.draw, batch.index, flow.shape, dtype)
-        return -flow.log_density((batch.images.to(dtype) + noise) / flow.levels)
-
-    def figures(self, losses: Tensor) -> dict[str, Tensor]:
-        return {"bpd": losses / (self.flow.dimensions * math.log(2))}
+        loss = -flow.log_density((batch.images.to(dtype) + noise) / flow.levels)
+        return {"loss": loss, "bpd": loss / (flow.dimensions * math.log(2))}
 
     def describe(self) -> dict[str, Any]:
         flow = self.flow

@@ -1,0 +1,216 @@
+"""`mintnet explain`: what a classifier sees in pictures, mapped back to pictures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from mintnet.cli.command import ModelCommand
+from mintnet.cli.output import console, write_json, write_picture
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mintnet.cli.classifier import OpenClassifier
+    from mintnet.models.explain import Explainer
+    from mintnet.models.explain import Path as PicturePath
+
+
+@dataclass(kw_only=True)
+class Explain(ModelCommand):
+    """Map a classifier's features back to pictures, and move them to see what it sees.
+
+    For each IMAGE one picture: its features mapped back; features moved along directions that
+    the logits do not see; the way towards another picture with all logits held; the least change
+    towards another class. All figures are recomputed from the clipped 8-bit pictures shown.
+    """
+
+    images: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="IMAGE…")]
+    """Picture files of the classifier's size, or places in a data set: mnist:test:7, or test:7."""
+
+    towards: int | None = None
+    """The class to go to; the second most probable if not given."""
+
+    partner: str | None = None
+    """The picture to go to with logits held; a test image of the other class if not given."""
+
+    steps: int = 5
+    """Pictures along each path."""
+
+    rounds: int = 12
+    """The most Gauss-Newton steps between two pictures."""
+
+    smooth: float = 1.0
+    """Prefer smooth changes: the width in pixels; 0 for none."""
+
+    data: Path | None = None
+    """Folder with the data set's files, for places in it and to choose a partner from."""
+
+    out: Path = Path("explanation.png")
+    """The picture; -2, -3, … is put into the name for further images. Figures go to a .json
+    beside it."""
+
+    def run(self) -> dict[str, Any]:
+        from mintnet.cli.classifier import open_classifier
+        from mintnet.figures.explanation import explanation_picture
+        from mintnet.models.explain import Explainer
+
+        if self.steps < 1:
+            raise ValueError(f"--steps is at least 1; got {self.steps}")
+        if not self.images:
+            raise ValueError("name at least one IMAGE: a picture file, or a place such as test:7")
+        if self.out.suffix.lower() != ".png":
+            raise ValueError(f"--out is a .png file; got {self.out}")
+        out = console()
+        opened = open_classifier(self.model, self.device)
+        explainer = Explainer(opened.invertible, self.chosen_solver(), self.smooth, self.rounds)
+        loaded = [load_picture(opened, name, self.data) for name in self.images]
+        names = opened.class_names()
+        results = []
+        for number, (name, image) in enumerate(zip(self.images, loaded, strict=True), 1):
+            with out.status(f"{escape(name)}") if out.is_terminal else _nothing():
+                paths, partner, told = self._paths(opened, explainer, image)
+            title = f"{name}: what {opened.name} sees"
+            picture = explanation_picture(paths, opened.model.levels, names, title, partner)
+            place = self.out if number == 1 else _numbered(self.out, number)
+            written, words = write_picture(picture, place)
+            _print(out, name, paths, names)
+            out.print(f"{told}\n{words}" if told else words)
+            results.append(
+                {"image": name, "picture": written, "paths": [path.to_dict() for path in paths]}
+            )
+        figures = {"model": self.model, "precision": "float64", "images": results}
+        write_json(self.out.with_suffix(".json"), figures)
+        return figures
+
+    def _paths(
+        self, opened: OpenClassifier, explainer: Explainer, image: Tensor
+    ) -> tuple[list[PicturePath], Tensor, str]:
+        """The answers, the partner, and where that came from."""
+        back = explainer.there_and_back(image)
+        order = back.start.logits.argsort(descending=True).tolist()
+        label = order[1] if self.towards is None else self.towards
+        if not 0 <= label < opened.model.classes or label == order[0]:
+            raise ValueError(
+                f"--towards is a class from 0 to {opened.model.classes - 1} that is not the "
+                f"predicted one, {order[0]}; got {label}"
+            )
+        partner, told = self._partner(opened, image, label)
+        shares = [(k + 1) / self.steps for k in range(self.steps)]
+        moves = [0.2 * 0.5 ** (self.steps - 1 - k) for k in range(self.steps)]
+        paths = [
+            back,
+            explainer.free(image, partner, moves),
+            explainer.held(image, partner, shares),
+            explainer.free_towards(image, label, moves),
+            explainer.towards(image, label, shares),
+        ]
+        return paths, partner, told
+
+    def _partner(self, opened: OpenClassifier, image: Tensor, label: int) -> tuple[Tensor, str]:
+        """Another picture to go to: the nearest test image of the class, where there is one."""
+        if self.partner is not None:
+            return load_picture(opened, self.partner, self.data), ""
+        try:
+            data = opened.images(self.data, None)
+        except ValueError as error:
+            told = f"No other picture ({error}); the picture upside down stands in for one."
+            return image.flip(1), escape(told)
+        if data.labels is None:
+            return image.flip(1), "The picture upside down stands in for another one."
+        places = (data.labels == label).nonzero().flatten()
+        if not len(places):
+            return image.flip(1), f"{escape(data.name)} has no image of class {label}."
+        distance = (data.images[places].double() - image.double()).square().flatten(1).sum(1)
+        place = int(places[distance.argmin()])
+        return data.images[place], f"The other picture is {escape(data.name)}:test:{place}."
+
+
+def load_picture(opened: OpenClassifier, name: str, data: Path | None) -> Tensor:
+    """A picture for a classifier, (C, H, W) uint8: from a file, or from a place in a data set."""
+    import numpy as np
+    import torch
+    from PIL import Image, UnidentifiedImageError
+
+    path = Path(name).expanduser()
+    if not path.is_file():
+        return _from_data(opened, name, data)
+    c, h, w = opened.model.shape
+    try:
+        with Image.open(path) as file:
+            colour = file.convert("RGB") if file.mode not in ("L", "1") else file.convert("L")
+    except (UnidentifiedImageError, OSError) as error:
+        raise ValueError(f"{path} is not a picture that can be read ({error})") from None
+    if colour.size != (w, h):
+        raise ValueError(
+            f"{path} has {colour.size[0]} × {colour.size[1]} pixels; {opened.name} takes {w} × {h}"
+        )
+    pixels = torch.from_numpy(np.array(colour))
+    pixels = pixels[None] if pixels.dim() == 2 else pixels.permute(2, 0, 1)
+    if c == 1 and len(pixels) == 3:
+        if not bool((pixels == pixels[:1]).all()):
+            raise ValueError(f"{path} is in colour; {opened.name} takes grey pictures")
+        pixels = pixels[:1]
+    pixels = pixels.expand(c, h, w) if len(pixels) == 1 else pixels
+    if len(pixels) != c:
+        raise ValueError(f"{path} has {len(pixels)} channels; {opened.name} takes {c}")
+    top = opened.model.levels - 1
+    return (pixels.double() * (top / 255)).round().to(torch.uint8).contiguous()
+
+
+def _from_data(opened: OpenClassifier, name: str, data: Path | None) -> Tensor:
+    parts = name.split(":")
+    if len(parts) == 2:
+        parts = ["", *parts]
+    if len(parts) != 3 or parts[1] not in ("test", "train") or not parts[2].isdecimal():
+        raise ValueError(
+            f"there is no picture {name}; give a file, or a place in a data set such as "
+            f"mnist:test:7 or test:7"
+        )
+    found = opened.images(data, parts[0] or None, parts[1])
+    place = int(parts[2])
+    if place >= len(found):
+        raise ValueError(f"{name}: {found.name} has {parts[1]} images 0 to {len(found) - 1}")
+    return found.images[place]
+
+
+def _print(out: Console, name: str, paths: list[PicturePath], names: tuple[str, ...]) -> None:
+    table = Table(title=escape(name), title_justify="left", title_style="bold")
+    table.add_column("path")
+    for column in ("step", "predicted", "pixels", "logits", "clipped", "padding", "certified"):
+        table.add_column(column, justify="right")
+    for path in paths:
+        for number, step in enumerate(path.steps, 1):
+            change = float((step.logits - path.start.logits).abs().max())
+            table.add_row(
+                path.title if number == 1 else "",
+                str(number),
+                f"{escape(names[step.predicted])} {100 * step.probability:.1f} %",
+                f"{100 * step.moved:.2f} %",
+                f"{change:.3g}",
+                f"{100 * step.clipped:.1f} %",
+                f"{step.padding_energy:.0e}",
+                "yes" if step.certified else "[red]no[/]",
+            )
+    out.print(table)
+    out.print(
+        "pixels: root mean square change, as a share of their range; logits: the largest change; "
+        "both of the clipped 8-bit picture that is shown. padding: energy that is not shown.",
+        style="dim",
+    )
+
+
+def _numbered(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.stem}-{number}{path.suffix}")
+
+
+def _nothing() -> Any:
+    from contextlib import nullcontext
+
+    return nullcontext()

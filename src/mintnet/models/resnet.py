@@ -1,0 +1,182 @@
+"""The ResNet of the same shape, to compare the invertible classifier with."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mintnet.calculus.masks import check_positive
+from mintnet.models.classifier import PIXELS
+from mintnet.models.labelled import ImageClassifier, Pixels
+from mintnet.models.storage import CONFIG, ModelFileError, load_weights, read_config, shipped
+
+
+@dataclass(frozen=True)
+class ResNetConfig:
+    """The shape of a pre-activation ResNet.
+
+    Attributes:
+        blocks: residual blocks in each stage.
+        widths: filters of each stage; the first block of a later stage halves height and width.
+    """
+
+    blocks: tuple[int, ...] = (12, 12, 14)
+    widths: tuple[int, ...] = (16, 64, 256)
+
+    def __post_init__(self) -> None:
+        for name in ("blocks", "widths"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if len(self.blocks) != len(self.widths) or not self.blocks:
+            raise ValueError(
+                "blocks and widths need one entry for each stage; got "
+                f"{len(self.blocks)} and {len(self.widths)}"
+            )
+        for count, width in zip(self.blocks, self.widths, strict=True):
+            check_positive(blocks=count, widths=width)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The configuration as plain data."""
+        return asdict(self)
+
+
+class PreActivationBlock(nn.Module):
+    """x + three times (batch normalization, ReLU, 3 × 3 convolution) of x.
+
+    Where width or resolution change, the shortcut is a 1 × 1 convolution of the first activation.
+
+    Shapes: (batch, C, H, W) → (batch, width, ⌈H / stride⌉, ⌈W / stride⌉).
+
+    Reference: He et al., *Identity Mappings in Deep Residual Networks*, 2016.
+
+    Examples:
+        >>> PreActivationBlock(3, 8, stride=2)(torch.randn(2, 3, 7, 7)).shape
+        torch.Size([2, 8, 4, 4])
+    """
+
+    def __init__(self, channels: int, width: int, stride: int = 1) -> None:
+        super().__init__()
+        inputs = (channels, width, width)
+        self.norms = nn.ModuleList(nn.BatchNorm2d(count) for count in inputs)
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(count, width, 3, stride if k == 0 else 1, padding=1, bias=False)
+            for k, count in enumerate(inputs)
+        )
+        self.shortcut: nn.Conv2d | None = None
+        if stride != 1 or channels != width:
+            self.shortcut = nn.Conv2d(channels, width, 1, stride, bias=False)
+
+    def forward(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        u, skip = x, x
+        for k, (norm, conv) in enumerate(zip(self.norms, self.convolutions, strict=True)):
+            u = F.relu(norm(u))
+            if k == 0 and self.shortcut is not None:
+                skip = _convolved(self.shortcut, u, dtype).to(x.dtype)
+            u = _convolved(conv, u, dtype)
+        return skip + u.to(x.dtype)
+
+
+class ResNet(ImageClassifier):
+    """A convolution, 38 pre-activation blocks in three stages, global average pooling, linear.
+
+    Args:
+        config: the shape of the network.
+        pixels: the images it takes, of any number of channels.
+        classes: how many classes there are.
+
+    Examples:
+        >>> net = ResNet(ResNetConfig((1, 1), (4, 8)), Pixels((5, 8, 8))).eval()
+        >>> net(torch.randn(3, 5, 8, 8)).exp().sum(1).round().tolist()
+        [1.0, 1.0, 1.0]
+    """
+
+    kind = "resnet"
+
+    def __init__(self, config: ResNetConfig, pixels: Pixels, classes: int = 10) -> None:
+        super().__init__()
+        check_positive(classes=classes)
+        self.config, self.pixels, self.classes = config, pixels, classes
+        width = config.widths[0]
+        self.first = nn.Conv2d(pixels.shape[0], width, 3, padding=1, bias=False)
+        blocks = []
+        for stage, (count, after) in enumerate(zip(config.blocks, config.widths, strict=True)):
+            for number in range(count):
+                stride = 2 if stage > 0 and number == 0 else 1
+                blocks.append(PreActivationBlock(width, after, stride))
+                width = after
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = nn.BatchNorm2d(width)
+        self.linear = nn.Linear(width, classes)  # all start as PyTorch's own: Kaiming, a = √5
+
+    @staticmethod
+    def preset(name: str) -> ResNet:
+        """The paper's ResNet for a data set, with fresh weights.
+
+        Args:
+            name: mnist or cifar10.
+        """
+        short = name.removesuffix("-resnet")
+        if short not in ("mnist", "cifar10"):
+            raise ValueError(f"unknown preset {name!r}; choose one of mnist, cifar10")
+        return ResNet(ResNetConfig(), PIXELS[short])
+
+    def logits(self, x: Tensor, dtype: torch.dtype | None = None, compiled: bool = False) -> Tensor:
+        x = _convolved(self.first, x, dtype).to(x.dtype)
+        for block in self.blocks:
+            x = _compiled_block()(block, x, dtype) if compiled else block(x, dtype)
+        return self.linear(F.relu(self.norm(x)).mean((2, 3)))  # type: ignore[no-any-return]
+
+    def parameter_count(self) -> int:
+        return sum(p.numel() for p in self.parameters())
+
+    def config_dict(self) -> dict[str, Any]:
+        return self.config.to_dict()
+
+    @staticmethod
+    def from_pretrained(name: str) -> ResNet:
+        """The ResNet of that name that ships with the package."""
+        return ResNet.load(shipped(name, ResNet.kind))
+
+    @staticmethod
+    def load(folder: str | Path) -> ResNet:
+        """The ResNet saved in a folder; of a run folder, its last weights."""
+        if not (Path(folder) / CONFIG).exists() and (Path(folder) / "last" / CONFIG).is_file():
+            folder = Path(folder) / "last"
+        config = read_config(folder, ResNet.kind)
+        try:
+            model = ResNet(
+                ResNetConfig(**config["net"]), Pixels(**config["pixels"]), config["classes"]
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(
+                f"{Path(folder) / CONFIG} does not describe a ResNet: {error}"
+            ) from error
+        load_weights(folder, model)
+        return model.eval()
+
+
+def _convolved(convolution: nn.Module, x: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """A convolution without bias, in another precision and channels-last where one is given."""
+    assert isinstance(convolution, nn.Conv2d)
+    weight = convolution.weight
+    if dtype is not None:
+        x = x.to(dtype).contiguous(memory_format=torch.channels_last)
+        weight = weight.to(dtype).contiguous(memory_format=torch.channels_last)
+    stride, padding = convolution.stride, convolution.padding
+    assert not isinstance(padding, str)
+    return F.conv2d(x, weight, None, stride, padding)
+
+
+_COMPILED: list[Any] = []
+
+
+def _compiled_block() -> Any:
+    """A block's forward, compiled once for each shape and shared by all blocks of that shape."""
+    if not _COMPILED:
+        torch._dynamo.config.cache_size_limit = 64
+        _COMPILED.append(torch.compile(PreActivationBlock.forward, dynamic=False))
+    return _COMPILED[0]
