@@ -66,7 +66,7 @@ def main() -> None:
         return
     import torch
 
-    from mintnet.bench.machine import machine
+    from mintnet.bench.machine import commit, machine
 
     rows = []
     for preset, batch in ROWS:
@@ -94,9 +94,7 @@ def main() -> None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         figures = {
             "command": "python benchmarks/core_cpu.py",
-            "commit": subprocess.run(
-                ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-            ).stdout.strip(),
+            "commit": commit(),
             "machine": machine(torch.device("cpu")),
             "rows": rows,
         }

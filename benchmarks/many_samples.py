@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import sys
 import time
 
 import torch
 
-from mintnet.bench.machine import machine
+from mintnet.bench.machine import commit, machine
 from mintnet.models.locate import load_flow
 
 
@@ -32,6 +34,8 @@ def main() -> None:
         layer = max(layer, *(float(part.residual.max()) for part in solution.parts))
         end_to_end = max(end_to_end, float(solution.residual.max()))
     figures = {
+        "command": shlex.join(["python", *sys.argv]),
+        "commit": commit(),
         "samples": args.n,
         "not_certified": failures,
         "worst_layer_residual": layer,

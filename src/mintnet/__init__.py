@@ -13,6 +13,7 @@ from mintnet.bijections import (
     paired_mint,
 )
 from mintnet.calculus import Certificate, NotProvedError, OrderingError, certify, variable
+from mintnet.distributions import BijectionTransform, FlowDistribution
 from mintnet.models import Classifier, Flow, MintNet, ResNet, import_original
 from mintnet.solvers import (
     Auto,
@@ -31,6 +32,7 @@ __all__ = [
     "Auto",
     "BatchNorm",
     "Bijection",
+    "BijectionTransform",
     "Bisection",
     "Certificate",
     "Chain",
@@ -39,6 +41,7 @@ __all__ = [
     "FixedPoint",
     "Flip",
     "Flow",
+    "FlowDistribution",
     "InversionError",
     "Logit",
     "MintLayer",

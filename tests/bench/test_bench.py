@@ -1,24 +1,24 @@
 """Benchmarks measure what they say, on a small model."""
 
 import json
+import shlex
+import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import torch
 
 from mintnet.bench import bench_growth, bench_invert
 from mintnet.bench import growth as growth_module
+from mintnet.bench import machine as machine_module
+from mintnet.bench.machine import commit
 from mintnet.cli import main
-from mintnet.models import Flow, MintNetConfig
+from mintnet.models import Flow
+from registry import tiny_flow
 
 
 def _flow() -> Flow:
-    torch.manual_seed(0)
-    flow = Flow(MintNetConfig((1, 4, 4), pairs=(1, 1), filters=(3, 1)))
-    with torch.no_grad():
-        for parameter in flow.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    return flow
+    return tiny_flow(side=4, seed=0)
 
 
 def test_every_way_is_measured_on_the_same_targets() -> None:
@@ -61,4 +61,31 @@ def test_the_command_writes_a_plot_and_figures(
     main(["bench", "invert", str(tmp_path / "model"), *arguments, *files])
     assert "auto" in capsys.readouterr().out
     assert plot.read_bytes().startswith(b"\x89PNG")
-    assert json.loads(figures.read_text())["tuned_step"] == 0.5
+    content = json.loads(figures.read_text())
+    assert content["tuned_step"] == 0.5
+    typed = shlex.split(content["command"])
+    assert typed == ["mintnet", "bench", "invert", str(tmp_path / "model"), *arguments, *files]
+    assert content["commit"] == commit() and content["machine"]["device"]
+
+
+def test_the_commit_is_of_this_checkout_or_the_version_stands_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a repository of someone else, which does not track the package, its commit is not ours."""
+    file = tmp_path / "machine.py"
+    monkeypatch.setattr(machine_module, "__file__", str(file))
+    file.write_text("")
+    assert commit() == f"mintnet {version('mintnet')}"
+    git = ("git", "-c", "user.name=n", "-c", "user.email=e@example.org", "-C", str(tmp_path))
+    try:
+        subprocess.run([*git, "init", "-q"], check=True)
+    except OSError:
+        pytest.skip("there is no git here")
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "theirs"], check=True)
+    assert commit() == f"mintnet {version('mintnet')}"
+    subprocess.run([*git, "add", "machine.py"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "ours"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout
+    assert len(commit()) == 12 and head.startswith(commit())
+    file.write_text("changed")
+    assert commit().endswith("-dirty")

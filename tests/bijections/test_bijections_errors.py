@@ -232,3 +232,20 @@ def test_errors_name_the_part_inside_a_chain() -> None:
     message = str(info.value)
     for words in ("upper MintLayer 4×2×2, K = 2", "2 of 2 samples", "inside a chain of 5 parts"):
         assert words in message
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("lam", [1e-12, 1e-6, 0.05, 0.3, 0.49])
+def test_logit_inverse_far_out_is_right_to_the_last_places_of_x(lam: float, dtype) -> None:
+    """The true x rounds to the end of the domain; what comes back has a finite logit still."""
+    logit = Logit(lam)
+    z = torch.tensor([[-1e30, -90.0, -40.0, -17.5, 17.5, 40.0, 90.0, 1e30]], dtype=dtype)
+    x = logit.inverse(z)
+    exact = (torch.sigmoid(z.double()) - lam) / (1 - 2 * lam)
+    last_places = 20 * torch.finfo(dtype).eps * exact.abs().clamp(min=lam)
+    assert bool(((x.double() - exact).abs() <= last_places).all())
+    y, log_det = logit(x)
+    assert bool(y.isfinite().all()) and bool(log_det.isfinite())
+    # A chain promises f(x) = z, which no x can give any more.
+    with pytest.raises(InversionError):
+        Chain(logit, Flip()).inverse(z)

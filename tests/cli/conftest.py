@@ -7,8 +7,9 @@ from typing import NamedTuple
 import pytest
 import torch
 
+import registry
 from mintnet.cli import main
-from mintnet.models import Flow, MintNetConfig
+from mintnet.models import Flow
 
 
 class Outcome(NamedTuple):
@@ -28,13 +29,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def tiny_flow() -> Flow:
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
-        flow = Flow(MintNetConfig((1, 8, 8), pairs=(1, 1), filters=(3, 1)), 0.05, levels=17)
-        with torch.no_grad():
-            for parameter in flow.parameters():
-                parameter.add_(torch.randn_like(parameter), alpha=0.2)
-    return flow.eval()
+    return registry.tiny_flow(side=8, seed=3)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -133,11 +134,13 @@ def test_report(mintnet, tiny_flow):
     ]
     Path("run/metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + '\n{"kind": "tr')
     Path("run/run.json").write_text('{"seed": "<b>7</b>"}')
-    code, out, _ = mintnet(
+    command = (
         "report", "run", "--samples", 4, "--reconstructions", 6, "--likelihood", 20,
         "--time-limit", 0.1, "--json", "r.json",
     )  # fmt: skip
-    assert code == 0 and "run/report.html" in out
+    code, out, _ = mintnet(*command)
+    assert code == 0 and "run/report.html" in out and "replaced" not in out
+    assert "replaced run/report.html" in mintnet(*command).out
     page = Path("run/report.html").read_text()
     for words in ("Samples", "Training", "Reconstructions", "Interpolation", "Invertibility"):
         assert f"<h2>{words}</h2>" in page
@@ -181,6 +184,32 @@ def test_folder_of_pictures(mintnet):
         Image.new("RGB", (9, 12), (k, 2 * k, 3 * k)).save(f"pictures/{k}.png")
     assert mintnet("reconstruct", "m", "-n", 2).code == 0
     assert mintnet("reconstruct", "m", "--data", "pictures").code == 0
+
+
+@pytest.mark.parametrize(("size", "stages", "better"), [(9, "1 stage", 8), (18, "2 stages", 16)])
+def test_a_size_that_does_not_halve_is_told(mintnet, size, stages, better):
+    Path("pictures").mkdir()
+    for k in range(20):
+        picture = np.random.default_rng(k).integers(0, 256, (20, 20), dtype=np.uint8)
+        Image.fromarray(picture).save(f"pictures/{k}.png")
+    train = (
+        "train",
+        "folder",
+        "--data",
+        "pictures",
+        "--grey",
+        "--max-steps",
+        1,
+        "--sample-every",
+        0,
+    )
+    code, out, _ = mintnet(*train, "--size", size, "--run", "odd")
+    (line,) = [line for line in out.splitlines() if line.startswith("warning: ")]
+    assert code == 0 and f"{size} × {size}" in line and stages in line
+    assert f"--size {better} would" in line
+    assert "warning" not in mintnet(*train, "--size", better, "--run", "even").out
+    chosen = ("--pairs", 1, "--filters", 2)
+    assert "warning" not in mintnet(*train, "--size", size, *chosen, "--run", "chosen").out
 
 
 @pytest.mark.slow

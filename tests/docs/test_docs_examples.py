@@ -1,9 +1,10 @@
 """The pages say what is so: their examples run, and their numbers are those of the code."""
 
 import contextlib
-import importlib.util
+import importlib
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -11,19 +12,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = ("index.md", "ideas.md", "solvers.md")
+PAGES = ("index.md", "ideas.md", "solvers.md", "distributions.md")
 SIZE_LIMIT = 600_000
 
 
 @pytest.fixture(scope="module")
-def figures() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("draw_figures", DOCS / "draw_figures.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+def figures() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(__import__("sys").modules, "draw_figures", module)  # for dataclasses
-        spec.loader.exec_module(module)
-        yield module
+        patch.syspath_prepend(str(DOCS))
+        yield importlib.import_module("draw_figures")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -61,9 +58,17 @@ def test_the_script_draws_every_picture(figures: ModuleType, tmp_path: Path, cap
     assert "diag J > 0" in capsys.readouterr().out
 
 
+def test_one_picture_by_its_name(figures: ModuleType, tmp_path: Path, capsys) -> None:
+    figures.main(["levels", "--kind", "png", "--out", str(tmp_path)])
+    assert [path.name for path in tmp_path.iterdir()] == ["levels.png"]
+    with pytest.raises(SystemExit):
+        figures.main(["level", "--out", str(tmp_path)])
+    assert "choose from masks" in capsys.readouterr().err
+
+
 def test_members_are_where_the_page_puts_them(figures: ModuleType) -> None:
     page = (DOCS / "ideas.md").read_text(encoding="utf-8")
-    members = figures.members()
+    members = importlib.import_module("figures_src.members").members()
     for member in members:
         assert member.row() in page
     places = [member.place() for member in members]
@@ -77,7 +82,7 @@ def test_numbers_of_the_ideas(figures: ModuleType) -> None:
         for number in re.findall(r"\d+", fact.split(":")[1]):
             assert re.search(rf"\b{number}\b", page), fact
     rows = [fact for fact in figures.theorem2().facts if fact.startswith("|")]
-    assert len(rows) == len(figures.STEPS)
+    assert len(rows) == len(importlib.import_module("figures_src.theorem2").STEPS)
     for row in rows:
         assert row in page
 
@@ -87,10 +92,11 @@ def test_numbers_of_the_solvers(figures: ModuleType) -> None:
     """Steps of the trained layers; another processor may round to one more or less."""
     page = (DOCS / "solvers.md").read_text(encoding="utf-8")
     layers = figures.targets(8)
+    alphas = list(importlib.import_module("figures_src.residuals").ALPHAS)
     for fact in figures.residuals(layers, 120).facts:
         layer, alpha, rest = re.match(r"layer (\d+), α = (\S+): (.*)", fact).groups()
         cells = re.search(rf"^\| layer {layer} .*$", page, flags=re.MULTILINE).group().split("|")
-        quoted = cells[2 + list(figures.ALPHAS).index(alpha)].strip()
+        quoted = cells[2 + alphas.index(alpha)].strip()
         if quoted.isdigit():
             assert abs(int(re.search(r"after (\d+)", rest).group(1)) - int(quoted)) <= 1
         else:

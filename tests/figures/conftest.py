@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from mintnet.models import Flow, MintNetConfig
+from mintnet.models import Flow
+from registry import tiny_flow
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,13 +19,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def flow() -> Flow:
-    with torch.random.fork_rng():
-        torch.manual_seed(5)
-        flow = Flow(MintNetConfig((1, 4, 4), pairs=(1, 1), filters=(3, 1)), 0.05, levels=17)
-        with torch.no_grad():
-            for parameter in flow.parameters():
-                parameter.add_(torch.randn_like(parameter), alpha=0.2)
-    return flow.eval().requires_grad_(False)
+    return tiny_flow(side=4, seed=5).requires_grad_(False)
 
 
 @pytest.fixture

@@ -17,7 +17,8 @@ from mintnet.figures import (
     solve_in_batches,
     tune_step,
 )
-from mintnet.figures.gather import affordable, bits_per_dim
+from mintnet.figures.budget import affordable
+from mintnet.figures.gather import bits_per_dim
 from mintnet.figures.invertibility import invert_with
 from mintnet.figures.tuning import FLOOR, around
 from mintnet.solvers import FixedPoint

@@ -16,9 +16,11 @@ ROWS = (
     "solvers",
     "bijections",
     "models",
+    "distributions",
     "data",
     "training",
     "figures",
+    "bench",
     "cli",
 )
 APART = {"data"}  # readers of files know nothing of models, and models nothing of files

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import platform
+import subprocess
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,6 +24,27 @@ def machine(device: torch.device) -> dict[str, Any]:
         "python": platform.python_version(),
         "tf32": torch.backends.cudnn.allow_tf32,
     }
+
+
+def commit() -> str:
+    """The commit that this code is of, with "-dirty" if it was changed since.
+
+    Where the package is not in a checkout of its own, its version stands in: "mintnet 0.1.0".
+    """
+    folder = str(Path(__file__).parent)
+
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", folder, *words], capture_output=True, text=True, check=True, timeout=20
+        )
+        return done.stdout.strip()
+
+    try:
+        # An installed package may lie in someone else's repository, which does not track it.
+        git("ls-files", "--error-unmatch", Path(__file__).name)
+        return git("describe", "--always", "--dirty", "--exclude=*", "--abbrev=12")
+    except (OSError, subprocess.SubprocessError):
+        return f"mintnet {version('mintnet')}"
 
 
 def seconds(

@@ -17,6 +17,8 @@ from mintnet.solvers import (
 )
 from mintnet.solvers.base import fill_failures, reference_scale
 
+REALS = (-float("inf"), float("inf"))
+
 
 class Bijection(nn.Module, ABC):
     """An invertible map of samples of one shape.
@@ -31,7 +33,7 @@ class Bijection(nn.Module, ABC):
     event_shape: tuple[int, ...] | None = None
     """The shape of one input sample, or None where any shape will do."""
 
-    domain: tuple[float, float] = (-float("inf"), float("inf"))
+    domain: tuple[float, float] = REALS
     """The interval that input entries must lie in."""
 
     permutes: bool = False
@@ -66,6 +68,11 @@ class Bijection(nn.Module, ABC):
     def output_shape(self) -> tuple[int, ...] | None:
         """The shape of one output sample."""
         return self.event_shape
+
+    @property
+    def codomain(self) -> tuple[float, float]:
+        """An interval that holds all output entries; it may hold values that no input gives."""
+        return REALS
 
     @abstractmethod
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,7 +133,7 @@ def check_input(
     x: Tensor,
     event_shape: tuple[int, ...] | None,
     name: str,
-    domain: tuple[float, float] = Bijection.domain,
+    domain: tuple[float, float] = REALS,
     finite: bool = True,
 ) -> None:
     """Raise ValueError unless x is a finite batch of floating-point samples of that shape."""
@@ -148,7 +155,7 @@ def check_input(
             f"{name} expects finite numbers; {len(bad)} of {len(x)} samples hold NaN or infinite "
             f"entries (the first: sample {bad[0]})"
         )
-    if domain != Bijection.domain and bool(((x < domain[0]) | (x > domain[1])).any()):
+    if domain != REALS and bool(((x < domain[0]) | (x > domain[1])).any()):
         raise ValueError(
             f"{name} expects entries in [{domain[0]:g}, {domain[1]:g}]; got values from "
             f"{float(x.min()):.4g} to {float(x.max()):.4g}"

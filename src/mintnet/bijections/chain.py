@@ -58,6 +58,11 @@ class Chain(Bijection):
     def output_shape(self) -> tuple[int, ...] | None:
         return self._output_shape
 
+    @property
+    def codomain(self) -> tuple[float, float]:
+        leaves = self.leaves()
+        return next((p for p in reversed(leaves) if not p.permutes), leaves[-1]).codomain
+
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
         total = x.new_zeros(len(x))
         for part in self:

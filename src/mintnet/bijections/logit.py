@@ -36,12 +36,21 @@ class Logit(AnalyticBijection):
         return log_p - log_q, slope.flatten(1).sum(1)
 
     def invert(self, z: Tensor) -> Tensor:
-        return (torch.sigmoid(z) - self.lam) / (1 - 2 * self.lam)
+        """Far out, where x rounds to the end of the domain, it stays just inside of it."""
+        return ((torch.sigmoid(z) - self.lam) / (1 - 2 * self.lam)).clamp(*self._inside(z.dtype))
 
     def rounding(self, x: Tensor) -> Tensor:
         """One unit in the last place of x ≈ 1 is far from negligible in logit(x)."""
         p, q = self.lam + (1 - 2 * self.lam) * x, self.lam + (1 - 2 * self.lam) * (1 - x)
-        return 4 * torch.finfo(x.dtype).eps / (p * q)
+        low, high = self._inside(x.dtype)
+        last = (x <= low) | (x >= high)  # these stand for everything up to the end
+        return torch.where(last, float("inf"), 4 * torch.finfo(x.dtype).eps / (p * q))
+
+    def _inside(self, dtype: torch.dtype) -> tuple[float, float]:
+        """The domain less some units in the last place, so that its logit is finite."""
+        shrink = 1 - 8 * torch.finfo(dtype).eps
+        low, high = (torch.tensor(end * shrink, dtype=dtype).item() for end in self.domain)
+        return low, high
 
     def extra_repr(self) -> str:
         return f"λ={self.lam:g}"

@@ -156,6 +156,7 @@ class Composed(TriangularBijection):
         self.insist = insist
         self.ordering = record(self.function).ordering or LOWER
         self._proved_for: bytes | None = None
+        self._proof: Certificate
         self.require_proof()
 
     def function(self, x: Q) -> Q:
@@ -170,6 +171,11 @@ class Composed(TriangularBijection):
             return y.data, y.slope
 
         return evaluate
+
+    @property
+    def codomain(self) -> tuple[float, float]:
+        self.require_proof()
+        return self._proof.image
 
     def start(self, z: Tensor) -> Tensor:
         """One Newton step from 0, coordinate by coordinate."""
@@ -189,7 +195,7 @@ class Composed(TriangularBijection):
         proof = self.certify()
         if not self.insist:
             proof.require_injective(type(self).__name__)
-        self._proved_for = present
+        self._proof, self._proved_for = proof, present
 
     def _fingerprint(self) -> bytes | None:
         """A digest of the weights; None where they cannot all be known, inside a plain function."""

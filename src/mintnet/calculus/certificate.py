@@ -34,7 +34,7 @@ class Certificate:
     - *not proved*: the slope may vanish or change its sign, as far as the ranges tell.
 
     ``low`` and ``high`` bound the slope; ``sign`` is its strict sign, 0 where it is not proved.
-    Shapes: all are those of one sample.
+    Shapes: all are those of one sample. ``image`` bounds all values of the function.
     """
 
     verdict: Tensor
@@ -42,6 +42,7 @@ class Certificate:
     high: Tensor
     sign: Tensor
     blame: str | None
+    image: tuple[float, float]
 
     @property
     def onto(self) -> bool:
@@ -106,4 +107,5 @@ def certify(function: Callable[[Range], Range], shape: tuple[int, ...]) -> Certi
     verdict = signed.to(torch.int8) + (onto & signed).to(torch.int8)
     low, high = slope.low[0], slope.high[0]
     blame = None if bool(signed.all()) else image.blame
-    return Certificate(verdict[0], low, high, slope.sign[0], blame)
+    values = float(image.value.low.min()), float(image.value.high.max())
+    return Certificate(verdict[0], low, high, slope.sign[0], blame, values)

@@ -105,7 +105,30 @@ class Dense(LinearMap):
         return f"the masked dense layer from {self.weight.shape[1]} to {self.weight.shape[0]}"
 
 
-class MaskedConv2d(Function):
+class _Masked(Function):
+    """A masked linear map with weights to train; a subclass says which mask and which map."""
+
+    mask: Tensor
+    kind: ClassVar[type[LinearMap]]
+
+    def __init__(self, mask: Tensor, groups: int, upper: bool, bias: bool) -> None:
+        super().__init__()
+        self.groups, self.ordering = groups, Ordering(upper)
+        self.weight = nn.Parameter(torch.empty(mask.shape))
+        self.bias = nn.Parameter(torch.empty(mask.shape[0])) if bias else None
+        self.register_buffer("mask", mask, persistent=False)
+        # The defaults of PyTorch's own layers.
+        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.weight[0].numel())
+            nn.init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, x: Q) -> Q:
+        weight = self.weight * self.mask
+        return x.through(self.kind(weight, self.bias, self.groups, self.ordering))
+
+
+class MaskedConv2d(_Masked):
     r"""A masked convolution (App. B), the basic module for images: v ↦ (W ⊙ M) ⊛ v + b.
 
     Args:
@@ -125,7 +148,7 @@ class MaskedConv2d(Function):
         torch.Size([1, 12, 8, 8])
     """
 
-    mask: Tensor
+    kind = Convolution
 
     def __init__(
         self,
@@ -136,21 +159,12 @@ class MaskedConv2d(Function):
         upper: bool = False,
         bias: bool = True,
     ) -> None:
-        super().__init__()
         mask = conv_mask(channels, copies_out, copies_in, kernel_size, upper)
+        super().__init__(mask, channels, upper, bias)
         self.channels = channels
-        self.ordering = Ordering(upper)
-        self.weight = nn.Parameter(torch.empty(mask.shape))
-        self.bias = nn.Parameter(torch.empty(mask.shape[0])) if bias else None
-        self.register_buffer("mask", mask, persistent=False)
-        _reset(self.weight, self.bias)
-
-    def forward(self, x: Q) -> Q:
-        weight = self.weight * self.mask
-        return x.through(Convolution(weight, self.bias, self.channels, self.ordering))
 
 
-class MaskedLinear(Function):
+class MaskedLinear(_Masked):
     r"""A triangular matrix, the basic module for vectors: v ↦ (W ⊙ M) v + b.
 
     Shapes: (batch, features * copies_in) → (batch, features * copies_out).
@@ -163,7 +177,7 @@ class MaskedLinear(Function):
         True
     """
 
-    mask: Tensor
+    kind = Dense
 
     def __init__(
         self,
@@ -173,23 +187,6 @@ class MaskedLinear(Function):
         upper: bool = False,
         bias: bool = True,
     ) -> None:
-        super().__init__()
         mask = dense_mask(features, copies_out, copies_in, upper)
+        super().__init__(mask, features, upper, bias)
         self.features = features
-        self.ordering = Ordering(upper)
-        self.weight = nn.Parameter(torch.empty(mask.shape))
-        self.bias = nn.Parameter(torch.empty(mask.shape[0])) if bias else None
-        self.register_buffer("mask", mask, persistent=False)
-        _reset(self.weight, self.bias)
-
-    def forward(self, x: Q) -> Q:
-        weight = self.weight * self.mask
-        return x.through(Dense(weight, self.bias, self.features, self.ordering))
-
-
-def _reset(weight: Tensor, bias: Tensor | None) -> None:
-    """The defaults of PyTorch's own layers."""
-    nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
-    if bias is not None:
-        bound = 1 / math.sqrt(weight[0].numel())
-        nn.init.uniform_(bias, -bound, bound)

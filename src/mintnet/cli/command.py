@@ -25,6 +25,8 @@ class Command(ABC):
     json: Path | None = None
     """Write the figures into this file, as JSON."""
 
+    typed = "mintnet"  # how it was called, for figures that are to be measured again
+
     @abstractmethod
     def run(self) -> dict[str, Any]:
         """Do the work, print for people, and return the figures as plain data."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -58,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     try:
         command = parse(arguments or ["--help"])
+        command.typed = shlex.join(["mintnet", *arguments])
         if command.json is not None:
             _check_writable(command.json)
         figures = command.run()

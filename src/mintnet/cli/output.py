@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
+from mintnet.files import write_bytes
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
@@ -46,19 +48,27 @@ def write_json(path: Path, figures: dict[str, Any]) -> None:
          "error": null
         }
     """
-    from mintnet.data.fetch import write
-
     text = json.dumps(_plain(figures), indent=1, ensure_ascii=False) + "\n"
-    write(path.expanduser(), lambda part: part.write_text(text))
+    write_bytes(path.expanduser(), text.encode())
 
 
 def write_picture(picture: Image | bytes, path: Path) -> tuple[Path, str]:
     """Write a picture; gives its path and what to print, which says so if one was replaced."""
     from mintnet.figures import save_picture
 
-    before = path.expanduser().is_file()
-    path = save_picture(picture, path)
-    return path, f"replaced {strong(path)}" if before else strong(path)
+    words = written_words(path)
+    return save_picture(picture, path), words
+
+
+def written_words(path: Path) -> str:
+    """What to print about a file that is going to be written: also if it replaces another.
+
+    Examples:
+        >>> written_words(Path("new.png"))
+        '[bold]new.png[/]'
+    """
+    path = path.expanduser()
+    return f"replaced {strong(path)}" if path.is_file() else strong(path)
 
 
 def certificate(solution: Solution) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from mintnet.cli.command import DataCommand
-from mintnet.cli.output import console, strong
+from mintnet.cli.output import console, written_words
 
 if TYPE_CHECKING:
     from mintnet.cli.model import OpenModel
@@ -89,11 +89,12 @@ def finish(
     from mintnet.figures import write_report
 
     contents.headlines[1:1] = headlines
+    words = written_words(path)
     written = write_report(path, contents)
     for item in contents.headlines:
         note = f"  [dim]{item.note}[/]" if item.note else ""
         out.print(f"{item.value:>12}  {item.label}{note}")
-    out.print(strong(written))
+    out.print(words)
     return {
         "report": written,
         "bits_per_dim": contents.bits_per_dim,

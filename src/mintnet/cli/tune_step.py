@@ -36,7 +36,7 @@ class TuneStep(DataCommand):
 
     def run(self) -> dict[str, Any]:
         from mintnet.figures import draw_trials, render, tune_step
-        from mintnet.figures.gather import affordable
+        from mintnet.figures.budget import affordable
         from mintnet.figures.tuning import FLOOR
 
         if self.count < 1 or self.iterations < 1:

@@ -91,7 +91,7 @@ class Verify(DataCommand):
 
     def _curves(self, out: Console, model: OpenModel, images: Tensor) -> list[ErrorCurve]:
         from mintnet.figures import error_curve
-        from mintnet.figures.gather import affordable
+        from mintnet.figures.budget import affordable
 
         passes = sum(self.iterations) * len(self.divisors)
         count = affordable(model.flow, images, passes, self.time_limit)

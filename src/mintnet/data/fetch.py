@@ -6,14 +6,13 @@ that looks whole.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from mintnet.data.dataset import DataError
 from mintnet.data.paths import reason
+from mintnet.files import whole_file
 
 
 class _MirrorError(Exception):
@@ -64,19 +63,18 @@ def fetch(
 
 
 def write(file: Path, fill: Callable[[Path], object]) -> None:
-    """Let ``fill`` write a temporary neighbour of ``file``, then give that the name.
+    """Let ``fill`` write a file of the same name, then put it in the place of ``file``.
 
     Examples:
+        >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     write(Path(folder, "new", "a.txt"), lambda path: path.write_text("whole"))
         ...     Path(folder, "new", "a.txt").read_text()
         'whole'
     """
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".part-", dir=file.parent) as folder:
-            part = Path(folder, file.name)
+        with whole_file(file) as part:
             fill(part)
-            os.replace(part, file)
     except OSError as error:
-        raise DataError(f"{file}: cannot be written ({error.strerror or reason(error)})") from error
+        words = error.strerror or f"cannot be written ({reason(error)})"
+        raise DataError(f"{file}: {words}") from error

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mintnet.data.fetch import write
+from mintnet.files import whole_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -82,15 +82,12 @@ def save_picture(picture: Image | bytes, path: str | Path) -> Path:
     path = Path(path).expanduser()
     if path.is_dir():
         raise ValueError(f"{path} is a folder; expected the name of a file for the picture")
-
-    def fill(part: Path) -> None:
+    with whole_file(path) as part:
         if isinstance(picture, bytes):
             part.write_bytes(picture)
         else:
             flat = picture if path.suffix.lower() in _TRANSPARENT else _on_white(picture)
             flat.save(part)
-
-    write(path, fill)
     return path
 
 

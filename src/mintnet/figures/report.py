@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import mintnet
-from mintnet.data.fetch import write
 from mintnet.figures import html
 from mintnet.figures.curves import draw_curves, series
 from mintnet.figures.invertibility import ErrorCurve, draw_error_curves
 from mintnet.figures.layers import LayerRow
+from mintnet.files import write_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -111,8 +111,7 @@ def write_report(path: str | Path, contents: Contents) -> Path:
     path = Path(path).expanduser()
     if path.is_dir():
         raise ValueError(f"{path} is a folder; expected the name of a file for the report")
-    content = build_page(contents).encode()
-    write(path, lambda part: part.write_bytes(content))
+    write_bytes(path, build_page(contents).encode())
     return path
 
 

@@ -105,12 +105,18 @@ class Flow(nn.Module):
 
         Shape: (batch,).
         """
+        with true_float32():
+            return self.log_density(self.dequantize(images, seed, draw, index))
+
+    def dequantize(
+        self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
+    ) -> Tensor:
+        """x = (v + u) / L in (0, 1) for uint8 images v, with the noise u of `log_prob`."""
         self._check_images(images)
         if index is None:
             index = torch.arange(len(images), device=images.device)
         noise = uniform_noise(seed, draw, index, self.shape, self._dtype)
-        with true_float32():
-            return self.log_density((images.to(self._dtype) + noise) / self.levels)
+        return (images.to(self._dtype) + noise) / self.levels
 
     def log_density(self, x: Tensor, transform: Transform | None = None) -> Tensor:
         """log p(x) − D log L for dequantized pixels x in (0, 1), (batch,).

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mintnet.bijections import MintLayer
+from mintnet.files import whole_file
 
 FORMAT = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -49,14 +48,9 @@ def shipped(name: str, kind: str) -> Path:
 def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> None:
     """Write weights and configuration into a folder, each file whole or not at all."""
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
-        weights = Path(scratch) / WEIGHTS
+    with whole_file(folder / CONFIG) as text, whole_file(folder / WEIGHTS) as weights:
         save_file(packed_state(model), weights)
-        text = Path(scratch) / CONFIG
         text.write_text(json.dumps({"format": FORMAT, **config}, indent=1) + "\n")
-        os.replace(weights, folder / WEIGHTS)
-        os.replace(text, folder / CONFIG)
 
 
 def read_config(folder: str | Path, kind: str | None = None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -39,17 +40,26 @@ class Experience:
         steps: the most steps that Algorithm 1 with α = 1 has needed.
         calls: how often the system was solved.
         explored: whether every route has been tried.
+        seconds_per_step: what a step of Algorithm 1 took, when last measured.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
     steps: int = 0
     calls: int = 0
     explored: bool = False
+    seconds_per_step: float = 0.0
 
     @property
     def hard(self) -> bool:
         """Whether looking for another route than full steps is worth while."""
         return self.steps > EASY or self.seconds.get("full steps") == float("inf")
+
+    def bounded(self, solver: Solver) -> Solver:
+        """The solver with no more steps than the best route has time for."""
+        limit = min(self.seconds.values(), default=float("inf")) / (self.seconds_per_step or 1)
+        if not isinstance(solver, FixedPoint) or not self.seconds_per_step or limit == float("inf"):
+            return solver
+        return replace(solver, max_steps=min(solver.max_steps, EASY + math.ceil(limit)))
 
     def best(self) -> str:
         """The fastest route known."""
@@ -103,10 +113,14 @@ class Auto(Solver):
     def _explore(
         self, system: System, z: Tensor, scale: Tensor, known: Experience
     ) -> tuple[Solution, bool]:
-        """Every route once; of the answers, the one with most samples certified."""
+        """Every route once, none for longer than the best; the answer with most certified.
+
+        The wavefront comes first, since its time is no gamble.
+        """
         known.explored = True
         answers = []
-        for route, solver in ROUTES.items():
+        for route in reversed(ROUTES):
+            solver = known.bounded(ROUTES[route])
             try:
                 if z.is_cuda:  # compilers and recorders have their first time
                     solver._solve(system, z, scale)
@@ -124,7 +138,10 @@ def _timed(
     solution = solver._solve(system, z, scale)
     facts = torch.stack([(~solution.converged).sum(), solution.steps.max()])
     failures, steps = facts.tolist()  # waits until the work is done
-    known.seconds[route] = float("inf") if failures else time.perf_counter() - begin
+    taken = time.perf_counter() - begin
+    known.seconds[route] = float("inf") if failures else taken
+    if isinstance(solver, FixedPoint):
+        known.seconds_per_step = taken / (steps + 1)
     if route == "full steps" and not failures:
         known.steps = max(known.steps, steps)
     return solution, not failures

@@ -131,11 +131,36 @@ def describe(
     }
 
 
+def size_warning(size: int) -> str | None:
+    """What a ``--size`` that does not halve evenly costs, in a line; None where it costs nothing.
+
+    Examples:
+        >>> size_warning(33)
+        'images of 33 × 33 do not halve evenly: the network has 1 stage; --size 32 would give it 3'
+        >>> size_warning(32)
+    """
+    stages, near = _stages(size, size), round(size / 4) * 4
+    more = _stages(near, near)
+    if size < 8 or more <= stages:  # smaller ones are not halved anyway
+        return None
+    words = "1 stage" if stages == 1 else f"{stages} stages"
+    return (
+        f"images of {size} × {size} do not halve evenly: the network has {words}; "
+        f"--size {near} would give it {more}"
+    )
+
+
+def _stages(height: int, width: int) -> int:
+    """One more for each time that both sides halve, three at most."""
+    stages = 1
+    while stages < 3 and height % 2 == 0 and width % 2 == 0 and min(height, width) >= 8:
+        height, width, stages = height // 2, width // 2, stages + 1
+    return stages
+
+
 def _folder_config(shape: tuple[int, int, int]) -> MintNetConfig:
     """About 100 hidden channels in each of up to three stages, as often as the size halves."""
     c, h, w = shape
-    stages = 1
-    while stages < 3 and h % 2 == 0 and w % 2 == 0 and min(h, w) >= 8:
-        h, w, stages = h // 2, w // 2, stages + 1
+    stages = _stages(h, w)
     filters = tuple(max(1, 96 // (c * 4**stage)) for stage in range(stages))
     return MintNetConfig(shape, pairs=(4,) * stages, filters=filters)

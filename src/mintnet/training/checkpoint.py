@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mintnet.training.files import RunError, write_bytes
+from mintnet.files import write_bytes
+from mintnet.training.files import RunError
 
 FORMAT = 1
 

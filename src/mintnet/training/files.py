@@ -1,4 +1,4 @@
-"""Files that are whole or not there at all, and errors a person can act on."""
+"""Errors of a run that a person can act on."""
 
 from __future__ import annotations
 
@@ -14,44 +14,6 @@ from safetensors import SafetensorError
 
 class RunError(ValueError):
     """A run that cannot start or go on, in one line."""
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file under another name, force it to disk, then put it in its place.
-
-    Whenever the power or the process goes, either the old file is there or the new one.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_bytes(Path(folder, "a"), b"whole")
-        ...     sorted(os.listdir(folder)), Path(folder, "a").read_bytes()
-        (['a'], b'whole')
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.part")
-    try:
-        with scratch.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(scratch, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            scratch.unlink()
-        raise
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Force a folder's list of files to disk, where the system can do that."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from mintnet.files import write_bytes
 from mintnet.training.checkpoint import Checkpoint
-from mintnet.training.files import RunError, write_bytes
+from mintnet.training.files import RunError
 
 FORMAT = 1
 

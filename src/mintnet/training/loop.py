@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mintnet.data import ImageData
+from mintnet.files import clear_scraps
 from mintnet.models.labelled import ImageClassifier
 from mintnet.models.locate import load_flow, load_model
-from mintnet.training.build import build_classifier, build_flow, describe
+from mintnet.training.build import build_classifier, build_flow, describe, size_warning
 from mintnet.training.cadence import Cadence
 from mintnet.training.classification import ClassificationTask
 from mintnet.training.data import load_images
@@ -117,7 +118,11 @@ def _train(
         folder.write_configuration(
             {"plan": plan.to_dict(), "data": facts, "model": task.describe(), "steps": module.total}
         )
+        warning = size_warning(data.shape[1])
+        if plan.preset == "folder" and plan.pairs is None and warning:
+            progress.note(f"warning: {warning}")
     if first and saved:
+        clear_scraps(folder.path)
         folder.rewind_metrics(begun)
         progress.note(f"going on with {folder.path} at step {begun} of {module.total}")
     _fit(module, keeper, folder, devices)

@@ -157,9 +157,9 @@ class TrainingModule(LightningModule):
         if not (math.isfinite(self.means["loss"]) and math.isfinite(float(norm))):
             raise NotFiniteError(f"the loss is {self.means['loss']:g}, its gradient {norm:g}")
         optimizer.step()
+        self._share_statistics()
         if not self.is_finite():  # each process sees the same, so that all stop
             raise NotFiniteError("the weights are no longer finite")
-        self._share_statistics()
         self.average.update(self.model, self.step)
         self.step += 1
 

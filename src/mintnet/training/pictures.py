@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mintnet.training.files import write_bytes
+from mintnet.files import write_bytes
 
 
 def grid(images: Tensor, levels: int, scale: int = 1) -> NDArray[np.uint8]:

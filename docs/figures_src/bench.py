@@ -1,0 +1,28 @@
+"""The table of `mintnet bench invert`."""
+
+from __future__ import annotations
+
+import json
+
+from figures_src.parts import ROOT, Facts
+
+BENCH = ROOT / "results" / "inversion" / "invert-mnist-cpu.json"
+
+
+def bench_rows() -> Facts:
+    """The table of `mintnet bench invert`, as the page quotes it."""
+    if not BENCH.is_file():
+        return []
+    figures = json.loads(BENCH.read_text())
+    rows = []
+    for name, row in figures["ways"].items():
+        if not row["extrapolated"]:
+            rows.append(
+                f"| {name} | {row['seconds']:.1f} s | {row['evaluations']:.0f} "
+                f"| {row['not_certified']} | {row['worst_residual']:.0e} "
+                f"| {row['end_to_end_residual']:.0e} |"
+            )
+    return [
+        f"step of the 120: {figures['tuned_step']:.3f}, {figures['machine']['threads']} threads",
+        *rows,
+    ]

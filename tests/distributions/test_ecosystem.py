@@ -1,0 +1,144 @@
+"""Inside Pyro and zuko, where they are installed."""
+
+import pytest
+import torch
+from torch.distributions import Distribution, Independent, Normal
+
+from mintnet import BijectionTransform, Flow, FlowDistribution, MintLayer, MintNet
+from mintnet.models import MintNetConfig
+from registry import away_from_zero
+
+
+@pytest.fixture
+def net() -> MintNet:
+    made = MintNet(MintNetConfig((1, 4, 4), (1, 1), (3, 1))).double()
+    return away_from_zero(made, 5, 0.8).eval()
+
+
+@pytest.fixture
+def zuko():
+    """zuko changes torch's Distribution when it is imported: for these tests alone."""
+    names = ("_validate_args", "arg_constraints")
+    kept = [Distribution.__dict__[name] for name in names]
+    module = pytest.importorskip("zuko")
+    for name, value in zip(names, (False, {}), strict=True):
+        setattr(Distribution, name, value)
+    yield module
+    for name, value in zip(names, kept, strict=True):
+        setattr(Distribution, name, value)
+
+
+@pytest.fixture
+def pyro():
+    module = pytest.importorskip("pyro")
+    module.clear_param_store()
+    yield module
+    module.clear_param_store()
+
+
+def expected_log_prob(net: MintNet, x: torch.Tensor) -> torch.Tensor:
+    z, log_det = net(x)
+    return Normal(0.0, 1.0).log_prob(z).flatten(1).sum(1) + log_det
+
+
+def test_zuko_normalizing_flow(zuko, net: MintNet) -> None:
+    """data to noise is the direction of zuko's transforms: no .inv."""
+    base = Independent(Normal(torch.zeros(4, 2, 2, dtype=torch.float64), 1.0), 3)
+    flow = zuko.distributions.NormalizingFlow(BijectionTransform(net), base)
+    assert flow.event_shape == (1, 4, 4)
+    x, log_p = flow.rsample_and_log_prob((5,))
+    assert x.shape == (5, 1, 4, 4) and x.requires_grad
+    torch.testing.assert_close(log_p, expected_log_prob(net, x), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(flow.log_prob(x), log_p, rtol=1e-8, atol=1e-8)
+
+
+def test_zuko_lazy_flow_trains(zuko) -> None:
+    """Between zuko's own transforms, with the weights in zuko's module."""
+    torch.manual_seed(0)
+    layer = MintLayer(1, 4, (2, 2))
+    flow = zuko.flows.Flow(
+        [
+            zuko.flows.UnconditionalTransform(zuko.transforms.SoftclipTransform),
+            zuko.flows.UnconditionalTransform(BijectionTransform, layer),
+        ],
+        zuko.flows.UnconditionalDistribution(
+            lambda loc, scale: Independent(Normal(loc, scale), 3),
+            torch.zeros(1, 2, 2),
+            torch.ones(1, 2, 2),
+            buffer=True,
+        ),
+    )
+    assert {id(p) for p in layer.parameters()} <= {id(p) for p in flow.parameters()}
+    x = 0.5 + 0.1 * torch.randn(256, 1, 2, 2)
+    optimizer = torch.optim.Adam(flow.parameters(), 0.05)
+    losses = []
+    for _ in range(30):
+        loss = -flow().log_prob(x).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 1
+    assert flow().sample((7,)).shape == (7, 1, 2, 2)
+
+
+def test_pyro_svi_trains_a_flow(pyro) -> None:
+    """noise to data is the direction of Pyro's transforms: .inv."""
+    torch.manual_seed(0)
+    transform = BijectionTransform(MintLayer(1, 4, (2, 2)), cache_size=1)
+    data = 3 + 0.5 * torch.randn(64, 1, 2, 2)
+
+    def model(x: torch.Tensor) -> None:
+        pyro.module("flow", transform)
+        base = pyro.distributions.Normal(torch.zeros(1, 2, 2), 1.0)
+        flow = pyro.distributions.TransformedDistribution(base, [transform.inv])
+        with pyro.plate("images", len(x)):
+            pyro.sample("x", flow, obs=x)
+
+    def guide(x: torch.Tensor) -> None:
+        pass
+
+    optimizer = pyro.optim.Adam({"lr": 0.05})
+    svi = pyro.infer.SVI(model, guide, optimizer, pyro.infer.Trace_ELBO())
+    losses = [svi.step(data) for _ in range(30)]
+    assert losses[-1] < losses[0] / 2  # the cache noticed that the weights moved
+    assert any("bijection.weight1" in name for name in pyro.get_param_store())
+
+
+def test_pyro_compose_module_and_plates(pyro, net: MintNet) -> None:
+    from pyro.distributions.torch_transform import ComposeTransformModule
+
+    halves = torch.distributions.AffineTransform(0.0, 0.5)
+    whole = ComposeTransformModule([BijectionTransform(net), halves])
+    assert len(list(whole.parameters())) == len(list(net.parameters()))
+    base = pyro.distributions.Normal(torch.zeros(4, 2, 2, dtype=torch.float64), 1.0)
+    flow = pyro.distributions.TransformedDistribution(base.to_event(3), [whole.inv])
+    with torch.no_grad(), pyro.plate("images", 5):
+        x = pyro.sample("x", flow)
+    assert x.shape == (5, 1, 4, 4)
+    trace = pyro.poutine.trace(lambda: pyro.sample("x", flow.expand((5,)).to_event(1), obs=x))
+    z, log_det = net(x)
+    expected = Normal(0.0, 1.0).log_prob(z / 2).flatten(1).sum(1) + log_det
+    expected = (expected - 16 * torch.tensor(2.0).log()).sum()
+    torch.testing.assert_close(trace.get_trace().log_prob_sum(), expected)
+
+
+def test_pyro_site_of_images(pyro) -> None:
+    """A distribution of torch becomes one of Pyro's with its mixin."""
+
+    from pyro.distributions.torch_distribution import TorchDistributionMixin
+
+    class Images(FlowDistribution, TorchDistributionMixin):
+        pass
+
+    flow = Flow.preset("digits")
+    with pyro.plate("images", 3):
+        x = pyro.sample("x", Images(flow))
+    assert x.shape == (3, 1, 8, 8) and x.dtype == torch.uint8
+
+    def model() -> None:
+        with pyro.plate("images", 3):
+            pyro.sample("x", Images(flow), obs=x)
+
+    total = pyro.poutine.trace(model).get_trace().log_prob_sum()
+    torch.testing.assert_close(total, flow.log_prob(x).sum())

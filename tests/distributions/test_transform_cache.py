@@ -1,0 +1,151 @@
+"""The cache of a transform: what it saves, and when it must not be used."""
+
+import pytest
+import torch
+from torch.distributions import Independent, Normal, TransformedDistribution
+
+from mintnet import BijectionTransform, MintLayer, MintNet
+from mintnet.models import MintNetConfig
+from registry import away_from_zero
+
+
+def layer() -> MintLayer:
+    return away_from_zero(MintLayer(2, 3, (3, 4)).double(), 3, 2.0).eval()
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """A layer, and how often it was run forward and how often solved."""
+    made, counts = layer(), {"forward": 0, "solve": 0}
+    transform, find = made.transform, made.find
+
+    def counting_transform(x):
+        counts["forward"] += 1
+        return transform(x)
+
+    def counting_find(z, solver=None):
+        counts["solve"] += 1
+        return find(z, solver)
+
+    monkeypatch.setattr(made, "transform", counting_transform)
+    monkeypatch.setattr(made, "find", counting_find)
+    return made, counts
+
+
+def noise(*batch: int) -> torch.Tensor:
+    return torch.randn(*batch, 2, 3, 4, dtype=torch.float64)
+
+
+def test_a_sample_is_scored_without_a_second_solve(counted) -> None:
+    made, counts = counted
+    base = Independent(Normal(torch.zeros(2, 3, 4, dtype=torch.float64), 1.0), 3)
+    cached = TransformedDistribution(base, [BijectionTransform(made, cache_size=1).inv])
+    x = cached.rsample((4,))
+    assert counts == {"forward": 0, "solve": 1}
+    score = cached.log_prob(x)
+    assert counts == {"forward": 1, "solve": 1}  # once forward, for the log-determinant
+    cached.log_prob(x)
+    assert counts == {"forward": 1, "solve": 1}
+    plain = TransformedDistribution(base, [BijectionTransform(made).inv])
+    torch.testing.assert_close(plain.log_prob(x), score, rtol=1e-10, atol=1e-10)
+    assert counts == {"forward": 3, "solve": 1}  # z, then the log-determinant
+
+
+def test_forward_then_back_costs_one_evaluation(counted) -> None:
+    made, counts = counted
+    t, x = BijectionTransform(made, cache_size=1), noise(4)
+    y = t(x)
+    assert t.inv(y) is x and t(x) is y
+    t.log_abs_det_jacobian(x, y)
+    t.call_and_ladj(x)
+    assert counts == {"forward": 1, "solve": 0}
+    t.inv(y.clone())  # another tensor: solved
+    assert counts["solve"] == 1
+
+
+def test_no_cache_means_no_memory(counted) -> None:
+    made, counts = counted
+    t, y = BijectionTransform(made), noise(1)
+    t.inv(y)
+    t.inv(y)
+    assert counts["solve"] == 2
+
+
+def test_call_and_ladj_runs_once(counted) -> None:
+    made, counts = counted
+    BijectionTransform(made).call_and_ladj(noise(2))
+    assert counts["forward"] == 1
+
+
+@pytest.mark.parametrize("change", ["step", "load", "x", "y", "float", "mode"])
+def test_changed_weights_or_tensors_are_noticed(change: str) -> None:
+    made = layer()
+    t, x = BijectionTransform(made, cache_size=1), noise(2)
+    with torch.no_grad():
+        y = t(x)
+        if change == "step":
+            made.bias1.add_(1.0)
+        elif change == "load":
+            made.load_state_dict(away_from_zero(MintLayer(2, 3, (3, 4)), 8, 1.0).state_dict())
+        elif change == "x":
+            x.mul_(2)
+        elif change == "y":
+            y.mul_(2)
+        elif change == "float":
+            t.float()
+        else:
+            made.train()
+        if change == "float":
+            with pytest.raises(ValueError, match="float32"):
+                t(x)
+            return
+        torch.testing.assert_close(t(x), made(x)[0], rtol=0, atol=0)
+        back = BijectionTransform(made).inv(y)
+        torch.testing.assert_close(t.inv(y), back, rtol=1e-9, atol=1e-9)
+
+
+def test_a_value_without_a_gradient_does_not_stand_in_for_one() -> None:
+    t, x = BijectionTransform(layer(), cache_size=1), noise(2)
+    with torch.no_grad():
+        y = t(x)
+    assert not y.requires_grad
+    assert t(x).requires_grad
+    with torch.no_grad():
+        x = t.inv(y)
+    assert t.inv(y).requires_grad
+    assert t.log_abs_det_jacobian(x, y).requires_grad
+
+
+def test_a_frozen_layer_is_remembered_across_grad_modes(counted) -> None:
+    made, counts = counted
+    made.requires_grad_(False)
+    t, y = BijectionTransform(made, cache_size=1), noise(2)
+    with torch.no_grad():
+        x = t.inv(y)
+    assert t.inv(y) is x and counts["solve"] == 1
+    made.requires_grad_(True)
+    assert t.inv(y).requires_grad
+
+
+def test_inference_mode_is_never_stale() -> None:
+    t = BijectionTransform(layer(), cache_size=1)
+    with torch.inference_mode():
+        x = noise(2)
+        y = t(x)
+        x.mul_(2)
+        assert not torch.equal(t(x), y)
+
+
+def test_gradient_of_the_log_likelihood_is_the_same_with_a_cache() -> None:
+    net = MintNet(MintNetConfig((1, 4, 4), (1, 1), (2, 1))).double()
+    away_from_zero(net, 4, 1.0)
+    base = Independent(Normal(torch.zeros(4, 2, 2, dtype=torch.float64), 1.0), 3)
+    gradients = []
+    for size in (0, 1):
+        torch.manual_seed(0)
+        model = TransformedDistribution(base, [BijectionTransform(net, size).inv])
+        x = model.rsample((3,))
+        objective = model.log_prob(x).mean() + x.square().mean()
+        gradients.append(torch.autograd.grad(objective, list(net.parameters())))
+    for plain, cached in zip(*gradients, strict=True):
+        torch.testing.assert_close(plain, cached, rtol=1e-8, atol=1e-10)

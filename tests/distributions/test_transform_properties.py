@@ -1,0 +1,201 @@
+"""Every bijection of the registry as a transform of torch.distributions."""
+
+import pickle
+from copy import deepcopy
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import (
+    ComposeTransform,
+    Independent,
+    IndependentTransform,
+    Normal,
+    Transform,
+    TransformedDistribution,
+    constraints,
+)
+
+from mintnet import Bijection, BijectionTransform, Wavefront
+from registry import CASES, SMALL, Case, jacobian
+
+BATCHES = [(), (3,), (2, 3)]
+by_case = pytest.mark.parametrize("case", CASES, ids=str)
+by_small = pytest.mark.parametrize("case", SMALL, ids=str)
+
+
+@cache
+def bijection_of(case: Case) -> Bijection:
+    return case.build()
+
+
+def transform_of(case: Case, cache_size: int = 0) -> BijectionTransform:
+    hard = case.name.startswith("trained")
+    return BijectionTransform(
+        bijection_of(case),
+        cache_size,
+        solver=Wavefront() if hard else None,
+        event_dim=len(case.input_shape),
+    )
+
+
+def standard_normal(shape: tuple[int, ...]) -> Independent:
+    return Independent(Normal(torch.zeros(shape, dtype=torch.float64), 1.0), len(shape))
+
+
+@by_case
+def test_it_is_the_bijection_with_its_own_shapes(case: Case) -> None:
+    t, x = transform_of(case), case.sample_input(6)
+    z, expected = bijection_of(case)(x)
+    for batch in BATCHES:
+        count = torch.Size(batch).numel()
+        part = x[:count].reshape(*batch, *case.input_shape)
+        y = t(part)
+        log_det = t.log_abs_det_jacobian(part, y)
+        assert y.shape == (*batch, *z.shape[1:]) and log_det.shape == batch
+        assert t.forward_shape(part.shape) == y.shape and t.inverse_shape(y.shape) == part.shape
+        torch.testing.assert_close(y.flatten(), z[:count].flatten(), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            log_det.flatten(), expected[:count], rtol=1e-12, atol=1e-12
+        )  # of `bijection`, which the registry's tests compare with autograd
+        both = t.call_and_ladj(part)
+        torch.testing.assert_close(both, (y, log_det))
+
+
+@by_case
+def test_log_det_equals_autograd(case: Case) -> None:
+    t, x = transform_of(case), case.sample_input(2)
+    _, expected = torch.linalg.slogdet(jacobian(t, x))
+    log_det = t.log_abs_det_jacobian(x, t(x)).detach()
+    error = (log_det - expected).abs() / expected.abs().clamp(min=1)
+    assert float(error.max()) <= case.tolerance
+    y = t(x).detach()
+    assert torch.equal(t.inv.log_abs_det_jacobian(y, x), -t.log_abs_det_jacobian(x, y))
+
+
+@by_case
+def test_inverse_comes_back_in_any_batch_shape(case: Case) -> None:
+    t, x = transform_of(case), case.sample_input(2)
+    with torch.no_grad():
+        for part in (x[0], x.reshape(1, 2, *case.input_shape)):
+            y = t(part)
+            back = t.inv(y)
+            assert back.shape == part.shape
+            assert t.inv.forward_shape(y.shape) == part.shape
+            assert t.inv.inverse_shape(part.shape) == y.shape
+            assert float((back - part).abs().max() / x.abs().max()) <= case.tolerance
+
+
+@by_case
+def test_constraints_hold_what_they_say(case: Case) -> None:
+    t, x = transform_of(case), case.sample_input(4)
+    assert t.domain.event_dim == t.codomain.event_dim == t.event_dim == len(case.input_shape)
+    assert bool(t.domain.check(x).all()) and bool(t.codomain.check(t(x)).all())
+    reals = t.codomain.base_constraint is constraints.real
+    assert reals is case.onto
+    assert bool(t.inv.domain.check(t(x)).all())
+    assert t.bijective and not t.domain.is_discrete
+
+
+@by_case
+def test_with_torch_transforms_and_in_a_distribution(case: Case) -> None:
+    """log N(t(x)) + log |det|, with the bijection between two of torch's own transforms."""
+    t, x = transform_of(case), case.sample_input(3)
+    twice = torch.distributions.AffineTransform(0.3, 2.0)
+    whole = ComposeTransform([twice.inv, t, twice])  # each entry / 2, the bijection, each · 2
+    normal = standard_normal(bijection_of(case)(x)[0].shape[1:])
+    model = TransformedDistribution(normal, [whole.inv], validate_args=True)
+    assert model.event_shape == case.input_shape and model.batch_shape == ()
+    inner = (x - 0.3) / 2
+    if case.name.startswith("logit") or case.name.endswith("pixels"):
+        inner, x = x, 2 * x + 0.3
+    z, log_det = bijection_of(case)(inner)
+    expected = normal.log_prob(0.3 + 2 * z) + log_det  # the factors 1/2 and 2 cancel
+    torch.testing.assert_close(model.log_prob(x), expected, rtol=1e-10, atol=1e-10)
+
+
+@by_small
+def test_independent_transform_sums_over_a_batch_axis(case: Case) -> None:
+    t, x = transform_of(case), case.sample_input(4).reshape(2, 2, *case.input_shape)
+    together = IndependentTransform(t, 1)
+    assert together.event_dim == t.event_dim + 1
+    expected = t.log_abs_det_jacobian(x, t(x)).sum(-1)
+    torch.testing.assert_close(together.log_abs_det_jacobian(x, together(x)), expected)
+
+
+@by_small
+def test_empty_batches_have_shapes_too(case: Case) -> None:
+    t = transform_of(case)
+    x = torch.empty(2, 0, *case.input_shape, dtype=torch.float64)
+    y = t(x)
+    assert y.shape == t.forward_shape(x.shape)
+    assert t.inv(y).shape == x.shape
+    assert t.log_abs_det_jacobian(x, y).shape == (2, 0)
+
+
+@by_small
+def test_equality_copies_and_pickles(case: Case) -> None:
+    t = transform_of(case)
+    assert t == transform_of(case, 1) and hash(t) == hash(transform_of(case, 1))
+    assert t.inv == transform_of(case).inv and t.inv.inv is t
+    assert t != BijectionTransform(case.build(), event_dim=t.event_dim)
+    assert t.with_cache(0) is t and t.with_cache(1)._cache_size == 1
+    assert t.inv.with_cache(1).inv == t
+    cached, x = transform_of(case, 1), case.sample_input(2)
+    y = cached(x)
+    copy = deepcopy(cached)  # with a graph in the cache
+    assert copy != cached and torch.equal(copy(x), y)
+    if "composed" not in case.name:  # those hold functions of these tests
+        again = pickle.loads(pickle.dumps(cached))
+        assert torch.equal(again(x), y)
+
+
+@by_case
+def test_weights_are_those_of_the_bijection(case: Case) -> None:
+    t = transform_of(case)
+    assert isinstance(t, Transform) and isinstance(t, torch.nn.Module)
+    own = list(bijection_of(case).parameters())
+    assert [id(p) for p in t.parameters()] == [id(p) for p in own]
+
+
+def draw(shape: torch.Size, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+FEW_WEIGHTS = [
+    case
+    for case in SMALL
+    if case.onto and sum(p.numel() for p in case.build().parameters()) in range(1, 400)
+]
+
+
+@pytest.mark.parametrize("case", FEW_WEIGHTS, ids=str)
+def test_rsample_has_the_gradient_of_the_weights(case: Case) -> None:
+    """Along a random direction, against differences of the inverse with moved weights."""
+    bijection = case.build()
+    weights = [p for p in bijection.parameters() if p.requires_grad]
+    t = BijectionTransform(bijection, event_dim=len(case.input_shape))
+    y = bijection(case.sample_input(2))[0].detach()
+    direction = [draw(w.shape, i) for i, w in enumerate(weights)]
+    weight_of = draw(torch.Size((2, *case.input_shape)), 99)
+
+    def value() -> Tensor:
+        return (t.inv(y) * weight_of).sum()
+
+    gradients = torch.autograd.grad(value(), weights)
+    expected = sum(float((g * d).sum()) for g, d in zip(gradients, direction, strict=True))
+
+    @torch.no_grad()
+    def moved(amount: float) -> float:
+        for w, d in zip(weights, direction, strict=True):
+            w.add_(amount * d)
+        there = float(value())
+        for w, d in zip(weights, direction, strict=True):
+            w.sub_(amount * d)
+        return there
+
+    h = 1e-6
+    assert (moved(h) - moved(-h)) / (2 * h) == pytest.approx(expected, rel=2e-4, abs=1e-4)
+    assert abs(expected) > 1e-3, "a gradient of 0 hides errors"
