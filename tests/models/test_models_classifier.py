@@ -123,7 +123,7 @@ def test_constant_images_come_back(small_classifier):
 
 
 def test_features_of_no_image_land_in_the_padding(small_classifier):
-    model = small_classifier()
+    model = small_classifier().requires_grad_(False)
     features = model.features(images()) + 0.3 * torch.randn(6, *model.feature_shape).double()
     found = model.solve(features)
     assert bool(found.solution.converged.all())

@@ -30,7 +30,7 @@ def tiny(run, **given):
 
 
 def test_a_classifier_learns(tmp_path):
-    figures = tiny(tmp_path / "run", max_steps=150, learning_rate=1e-2)
+    figures = tiny(tmp_path / "run", max_steps=120, learning_rate=1e-2)
     assert figures["figure"] == "error" and figures["validation"]["error"] < 0.3
     model = load_model(tmp_path / "run")
     assert isinstance(model, Classifier)
@@ -40,16 +40,16 @@ def test_a_classifier_learns(tmp_path):
 
 
 def test_killed_and_resumed_is_bit_identical(tmp_path):
-    options = {**TINY, "max_steps": 120, "ema": 0.99, "cadence": {"checkpoint": 6}}
-    undisturbed = start(run=str(tmp_path / "whole"), **options)
-    killed = start(run=str(tmp_path / "killed"), **options)
+    options = {**TINY, "max_steps": 60, "ema": 0.99}
+    killed = start(run=str(tmp_path / "killed"), cadence={"checkpoint": 6}, **options)
     checkpoint = tmp_path / "killed" / "checkpoint.pt"
     while not checkpoint.exists() and killed.poll() is None:
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
     assert killed.wait() == -signal.SIGKILL, killed.communicate()[1]
-    figures = finish(start(run=str(tmp_path / "killed"), resume=True, **options))
-    assert 0 < figures["resumed_from"] < figures["steps"] == finish(undisturbed)["steps"]
+    figures = train(run=tmp_path / "killed", resume=True, **options)
+    assert 0 < figures["resumed_from"] < figures["steps"]
+    assert train(run=tmp_path / "whole", **options)["steps"] == figures["steps"]
     one, two = (Checkpoint.read(tmp_path / name / "checkpoint.pt") for name in ("whole", "killed"))
     for part in ("model", "average"):
         a, b = getattr(one, part), getattr(two, part)
@@ -59,6 +59,7 @@ def test_killed_and_resumed_is_bit_identical(tmp_path):
     assert whole.read_bytes() == again.read_bytes()
 
 
+@pytest.mark.slow
 def test_two_processes_keep_one_set_of_statistics(tmp_path):
     options = {**TINY, "max_steps": 4, "cadence": {"checkpoint": 2}}
     figures = finish(start(run=str(tmp_path / "run"), devices="2", **options))
