@@ -61,8 +61,8 @@ class Train(Command):
     """Largest norm of the gradient, in nats per image; 0 for no clipping."""
     accumulate: int | None = None
     """Pieces into which each process cuts its part of a batch, to save memory."""
-    precision: Literal["float32", "tf32", "bf16", "float64"] | None = None
-    """Of training; evaluation is in float32."""
+    precision: Literal["auto", "float32", "tf32", "bf16", "float64"] | None = None
+    """Of training: auto is bf16 on a GPU that has it, else float32; evaluation is in float32."""
     augmentation: Literal["none", "flip", "crop", "crop-flip"] | None = None
     """Of the training images."""
     validation: float | None = None
@@ -89,6 +89,8 @@ class Train(Command):
     """Kind of device."""
     threads: int | None = None
     """CPU threads of each process; as the system has it if not given, one for tiny images."""
+    plain: bool = False
+    """Without fast kernels and recorded steps on a GPU."""
     checkpoint_every: int | None = None
     """Steps between checkpoints; half a minute if not given."""
     sample_every: int | None = None
@@ -118,7 +120,9 @@ class Train(Command):
             self.preset,
             self.run_folder or Path("runs", self.preset),
             resume=self.resume,
-            devices=Devices(self.devices, self.nodes, self.accelerator, self.threads),
+            devices=Devices(
+                self.devices, self.nodes, self.accelerator, self.threads, not self.plain
+            ),
             cadence=Cadence(
                 checkpoint=self.checkpoint_every,
                 samples=self.sample_every,

@@ -18,8 +18,8 @@ def fast_transform(
 
     Shapes: (batch, C, H, W) → those of the net.
     """
-    if net.config.activation != "elu":
-        raise ValueError(f"the fast path knows elu alone; this net has {net.config.activation}")
+    if reason := why_not_fast(net):
+        raise ValueError(reason)
     layer_function, prepare = mint_layer, prepared
     if compiled:
         layer_function, prepare = kernels.compiled(mint_layer), kernels.compiled(prepared)
@@ -46,6 +46,18 @@ def fast_transform(
             x, log_det = part.transform(x)
         total = total + log_det
     return x, total
+
+
+def why_not_fast(net: MintNet) -> str:
+    """Why a net cannot take the fast path, or nothing if it can.
+
+    Examples:
+        >>> why_not_fast(MintNet.preset("digits"))
+        ''
+    """
+    if net.config.activation != "elu":
+        return f"the fast path knows elu alone; this net has {net.config.activation}"
+    return ""
 
 
 def _alike(layers: list[MintLayer]) -> list[list[MintLayer]]:

@@ -7,7 +7,11 @@ from torch import Tensor
 
 
 def uniform_noise(
-    seed: int, draw: int, index: Tensor, shape: tuple[int, ...], dtype: torch.dtype = torch.float32
+    seed: int,
+    draw: int | Tensor,
+    index: Tensor,
+    shape: tuple[int, ...],
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """Uniform noise in (0, 1) for the images with these indices.
 
@@ -15,7 +19,10 @@ def uniform_noise(
     pixel), so that noise does not depend on batch size, order, device or number of processes.
     It has 23 random bits, which float32 holds exactly.
 
-    Shapes: index (batch,) → (batch, *shape).
+    Nothing is copied from the host, so that it can be recorded in a CUDA graph, with ``draw`` in
+    a tensor.
+
+    Shapes: index (batch,), draw () → (batch, *shape).
 
     Examples:
         >>> once = uniform_noise(0, 0, torch.tensor([3, 8]), (2, 2))
@@ -24,8 +31,10 @@ def uniform_noise(
         True
     """
     pixel = torch.arange(torch.Size(shape).numel(), device=index.device)
-    key = _scramble(torch.tensor([seed, draw], dtype=torch.int64, device=index.device))
-    stream = _scramble(_scramble(index.to(torch.int64) + key[0]) + key[1])
+    if not isinstance(draw, Tensor):
+        draw = torch.full((), draw, dtype=torch.int64, device=index.device)
+    seeds = torch.full((), seed, dtype=torch.int64, device=index.device)
+    stream = _scramble(_scramble(index.to(torch.int64) + _scramble(seeds)) + _scramble(draw))
     bits = _scramble(stream[:, None] + pixel * _GOLDEN) >> 41 & 0x7FFFFF
     return ((bits.to(dtype) + 0.5) * 2.0**-23).reshape(-1, *shape)
 

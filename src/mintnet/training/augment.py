@@ -16,7 +16,7 @@ from mintnet.training.order import stream
 AUGMENTATIONS = ("none", "flip", "crop", "crop-flip")
 
 
-def augmented(images: Tensor, kind: str, seed: int, epoch: int, index: Tensor) -> Tensor:
+def augmented(images: Tensor, kind: str, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
     """The images as a training step sees them.
 
     Args:
@@ -38,7 +38,7 @@ def augmented(images: Tensor, kind: str, seed: int, epoch: int, index: Tensor) -
     return images
 
 
-def flipped(images: Tensor, seed: int, epoch: int, index: Tensor) -> Tensor:
+def flipped(images: Tensor, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
     """The images, about half of them mirrored left to right. Shapes: (batch, C, H, W), (batch,).
 
     Examples:
@@ -51,7 +51,7 @@ def flipped(images: Tensor, seed: int, epoch: int, index: Tensor) -> Tensor:
 
 
 def cropped(
-    images: Tensor, seed: int, epoch: int, index: Tensor, padding: int | None = None
+    images: Tensor, seed: int, epoch: int | Tensor, index: Tensor, padding: int | None = None
 ) -> Tensor:
     """The images cut out of black frames at random: moved by up to ``padding`` either way.
 

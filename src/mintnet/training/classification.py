@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from mintnet.data import ImageData
 from mintnet.models.labelled import ImageClassifier
 from mintnet.training.files import RunError
-from mintnet.training.task import Batch
+from mintnet.training.task import Batch, FastPath
 
 
 class ClassificationTask:
@@ -39,6 +39,7 @@ class ClassificationTask:
 
     def __init__(self, classifier: ImageClassifier, label_smoothing: float = 0.0) -> None:
         self.classifier, self.label_smoothing = classifier, label_smoothing
+        self.fast: FastPath | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -52,7 +53,9 @@ class ClassificationTask:
                 "batch normalization needs at least two images in each piece of a batch; got one: "
                 "take a larger batch size, or fewer pieces (--accumulate) or devices"
             )
-        logits = classifier.logits(classifier.prepared(batch.images))
+        fast = self.fast if classifier.training else None
+        how = (fast.dtype, fast.compiled) if fast else ()
+        logits = classifier.logits(classifier.prepared(batch.images), *how)
         log_probs = logits.to(classifier.dtype).log_softmax(1)  # mixed precision ends here
         nats = F.nll_loss(log_probs, batch.labels, reduction="none")
         loss = nats
@@ -61,6 +64,9 @@ class ClassificationTask:
             loss = (1 - share) * nats - share * log_probs.mean(1)
         wrong = log_probs.argmax(1) != batch.labels
         return {"loss": loss, "error": wrong.to(loss.dtype), "nats": nats}
+
+    def why_not_fast(self) -> str:
+        return ""
 
     def describe(self) -> dict[str, Any]:
         return {**self.classifier.describe(), "parameters": self.classifier.parameter_count()}

@@ -34,6 +34,7 @@ class Devices:
         accelerator: auto, cpu, cuda, gpu or mps.
         threads: of each process, on CPUs; None leaves them as they are, or takes one for images
             so small that threads only wait for each other.
+        fast: take fast kernels and recorded steps where there are any.
 
     Examples:
         >>> Devices(devices="2", accelerator="cpu").resolved()
@@ -44,6 +45,12 @@ class Devices:
     nodes: int | None = None
     accelerator: str = "auto"
     threads: int | None = None
+    fast: bool = True
+
+    @property
+    def cuda(self) -> bool:
+        """Whether the run will be on GPUs of this kind."""
+        return self.accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
 
     def resolved(self) -> tuple[int | str, int]:
         """Devices on each machine, and machines."""

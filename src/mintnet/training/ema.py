@@ -37,14 +37,24 @@ class MovingAverage:
         if decay:
             self.weights = {n: p.detach().clone() for n, p in _averaged(model).items()}
 
-    @torch.no_grad()
+    def decay_after(self, updates: int) -> float:
+        """d after so many updates."""
+        return min(self.decay, (1 + updates) / (10 + updates))
+
     def update(self, model: nn.Module, updates: int) -> None:
         """Take in the model's weights; ``updates`` counts those before."""
+        self.update_by(model, 1 - self.decay_after(updates))
+
+    @torch.no_grad()
+    def update_by(self, model: nn.Module, rate: float | Tensor) -> None:
+        """As `update`, with 1 − d given."""
         if not self.decay:
             return
-        decay = min(self.decay, (1 + updates) / (10 + updates))
-        for name, tensor in _averaged(model).items():
-            self.weights[name].lerp_(tensor, 1 - decay)
+        own = _averaged(model)
+        averages = list(self.weights.values())
+        moves = torch._foreach_sub([own[name] for name in self.weights], averages)
+        torch._foreach_mul_(moves, rate)
+        torch._foreach_add_(averages, moves)
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from mintnet.training.devices import (
     make_trainer,
     quiet,
 )
+from mintnet.training.fast import chosen_precision, fast_path
 from mintnet.training.files import RunError, disk_errors
 from mintnet.training.folder import RunFolder
 from mintnet.training.plan import Plan
@@ -104,7 +106,10 @@ def _train(
     name, _ = data_and_kind(plan.preset)
     data = load_images(name, "train", plan.data, size=plan.size, grey=plan.grey)
     facts = describe(name, data, plan.data, plan.size, plan.grey)
+    if plan.recipe.precision == "auto":
+        plan = replace(plan, recipe=plan.recipe.changed(precision=chosen_precision(devices)))
     task = _task(plan, data)
+    task.fast, how = fast_path(task, plan.recipe.precision, devices)
     start = folder.read_checkpoint() if saved else None
     if saved:
         _same_images(folder, saved["data"], facts)
@@ -125,6 +130,7 @@ def _train(
         clear_scraps(folder.path)
         folder.rewind_metrics(begun)
         progress.note(f"going on with {folder.path} at step {begun} of {module.total}")
+    progress.note(how)
     _fit(module, keeper, folder, devices)
     return _figures(module, keeper, folder, resumed_from=begun if saved else None)
 
@@ -137,7 +143,7 @@ def _fit(module: TrainingModule, keeper: Housekeeping, folder: RunFolder, device
     precision = module.plan.recipe.precision
     trainer: Trainer = make_trainer(
         devices,
-        precision,
+        precision if module.task.fast is None else "float32",  # fast kernels see to it themselves
         callbacks=[keeper],
         logger=TensorBoardLogger(folder.path, name="", version="tensorboard"),
         default_root_dir=folder.path,

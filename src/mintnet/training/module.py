@@ -22,6 +22,7 @@ from mintnet.training.ema import MovingAverage, float_buffers
 from mintnet.training.files import RunError
 from mintnet.training.order import Batches, held_out, part_of, permutation, stream
 from mintnet.training.plan import Plan
+from mintnet.training.recorded import RecordedStep
 from mintnet.training.schedule import learning_rate
 from mintnet.training.task import Batch, Task
 
@@ -48,6 +49,16 @@ def decay_groups(model: torch.nn.Module) -> list[dict[str, Any]]:
         {"params": [p for n, p in named if matrix[n]]},
         {"params": [p for n, p in named if not matrix[n]], "weight_decay": 0.0},
     ]
+
+
+def _moved(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """A saved state with what belongs to the device taken from the optimizer as it is here."""
+    own = ("lr", "fused", "capturable", "foreach")
+    groups = [
+        {**before, **{name: here[name] for name in own}}
+        for before, here in zip(saved["param_groups"], optimizer.param_groups, strict=True)
+    ]
+    return {**saved, "param_groups": groups}
 
 
 class TrainingModule(LightningModule):
@@ -81,6 +92,7 @@ class TrainingModule(LightningModule):
         self.means: dict[str, float] = {}
         """The figures of the last step."""
         self._optimizer_state = start.optimizer if start else None
+        self._recorded: RecordedStep | None = None
         if start is not None:
             self.model.load_state_dict(start.model)
             self.average.weights = start.average
@@ -98,15 +110,19 @@ class TrainingModule(LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         recipe = self.plan.recipe
         kind = torch.optim.AdamW if recipe.decoupled else torch.optim.Adam
+        recorded = self.task.fast is not None
+        rate: Any = recipe.learning_rate
         optimizer = kind(
             decay_groups(self.model) if recipe.decoupled else self.model.parameters(),
-            lr=recipe.learning_rate,
+            lr=torch.tensor(rate, device=self.device) if recorded else rate,
             eps=recipe.eps,
             weight_decay=recipe.weight_decay,
             amsgrad=True,
+            fused=recorded or None,
+            capturable=recorded,
         )
         if self._optimizer_state:
-            optimizer.load_state_dict(self._optimizer_state)
+            optimizer.load_state_dict(_moved(self._optimizer_state, optimizer))
         return optimizer
 
     def on_fit_start(self) -> None:
@@ -124,6 +140,7 @@ class TrainingModule(LightningModule):
             free, _ = torch.cuda.mem_get_info(self.device)
             if self.images.numel() < free // 3:
                 self.images = self.images.to(self.device)
+                self.labels = None if self.labels is None else self.labels.to(self.device)
 
     def train_dataloader(self) -> Batches:
         """What is left of this epoch: the places of the images of each step."""
@@ -138,6 +155,34 @@ class TrainingModule(LightningModule):
 
     def training_step(self, places: Tensor, _: int) -> None:
         """One step of the optimizer. The loss is the mean over the whole batch, whoever has it."""
+        if self._is_recordable():
+            self._recorded_step(places)
+        else:
+            self._plain_step(places)
+        self.step += 1
+
+    def _is_recordable(self) -> bool:
+        on_device = self.images.is_cuda and self.device.type == "cuda"
+        return self.task.fast is not None and on_device and self.trainer.world_size == 1
+
+    def _recorded_step(self, places: Tensor) -> None:
+        """The whole step as one CUDA graph."""
+        if self._recorded is None:
+            raw: Any = self.optimizers(use_pl_optimizer=False)
+            self._recorded = RecordedStep(self, raw)
+        rate = learning_rate(self.plan.recipe, self.step, self.total)
+        *sums, norm, finite = self._recorded(places, self.epoch, rate, self.step).tolist()
+        names = ("loss", *self.task.figure_names)
+        self.means = {n: total / len(places) for n, total in zip(names, sums, strict=True)}
+        self._require_finite(norm)
+        if not finite:
+            raise NotFiniteError("the weights are no longer finite")
+
+    def _require_finite(self, norm: float) -> None:
+        if not (math.isfinite(self.means["loss"]) and math.isfinite(norm)):
+            raise NotFiniteError(f"the loss is {self.means['loss']:g}, its gradient {norm:g}")
+
+    def _plain_step(self, places: Tensor) -> None:
         recipe, world = self.plan.recipe, self.trainer.world_size
         optimizer: Any = self.optimizers()
         for group in optimizer.param_groups:
@@ -145,63 +190,69 @@ class TrainingModule(LightningModule):
         optimizer.zero_grad()
         own = part_of(places, self.trainer.global_rank, world)
         pieces = [piece for piece in own.tensor_split(recipe.accumulate) if len(piece)]
-        sums = self._no_sums()
+        sums = self.no_sums()
         for number, piece in enumerate(pieces, 1):
-            measured = self.task.measure(self._training_batch(piece))
+            measured = self.task.measure(self.training_batch(piece, self.epoch))
             with self._without_reduction(number < len(pieces)):
                 # gradients are averaged over processes, whose parts may differ in size
                 self.manual_backward(measured["loss"].sum() * (world / len(places)))
-            self._add(sums, measured)
+            self.add(sums, measured)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip or float("inf"))
         self.means = self._means(sums, len(places))
-        if not (math.isfinite(self.means["loss"]) and math.isfinite(float(norm))):
-            raise NotFiniteError(f"the loss is {self.means['loss']:g}, its gradient {norm:g}")
+        self._require_finite(float(norm))
         optimizer.step()
         self._share_statistics()
         if not self.is_finite():  # each process sees the same, so that all stop
             raise NotFiniteError("the weights are no longer finite")
         self.average.update(self.model, self.step)
-        self.step += 1
 
     @torch.no_grad()
     def validate(self) -> dict[str, float]:
         """Figures of the held-out images, under noise of their own that never changes."""
-        sums = self._no_sums()
+        sums = self.no_sums()
         own = part_of(self.validated, self.trainer.global_rank, self.trainer.world_size)
         with self.average.applied(self.model):
             self.model.eval()
             for piece in own.split(max(self.batch, 32) if self.is_slow else self.batch):
                 seed = stream(0, "validation noise")
-                self._add(sums, self.task.measure(Batch(*self._look_up(piece), seed, 0)))
+                self.add(sums, self.task.measure(Batch(*self._look_up(piece), seed, 0)))
             self.model.train()
         return self._means(sums, len(self.validated))
 
-    @torch.no_grad()
     def is_finite(self) -> bool:
         """Whether all weights, and statistics kept with them, are finite numbers."""
+        return bool(self.finite())
+
+    @torch.no_grad()
+    def finite(self) -> Tensor:
+        """As `is_finite`, without waiting for the device. Shape: ()."""
         tensors = [*self.model.parameters(), *float_buffers(self.model).values()]
         largest = torch._foreach_norm(tensors, ord=float("inf"))
-        return bool(torch.stack(largest).isfinite().all())
+        return torch.stack(largest).isfinite().all()
 
     def state(self) -> Checkpoint:
         """What must be kept to go on from here."""
         optimizer: Any = self.optimizers(use_pl_optimizer=False)
+        saved = optimizer.state_dict()
+        for group in saved["param_groups"]:
+            group["lr"] = float(group["lr"])  # on a GPU it is a tensor
         return Checkpoint(
             step=self.step,
             model=self.model.state_dict(),
-            optimizer=optimizer.state_dict(),
+            optimizer=saved,
             average=self.average.weights,
         )
 
-    def _training_batch(self, places: Tensor) -> Batch:
+    def training_batch(self, places: Tensor, epoch: int | Tensor) -> Batch:
+        """The images at these places as a step of this epoch sees them."""
         images, labels, index = self._look_up(places)
-        images = augmented(images, self.plan.recipe.augmentation, self.plan.seed, self.epoch, index)
-        return Batch(images, labels, index, stream(self.plan.seed, "noise"), self.epoch)
+        images = augmented(images, self.plan.recipe.augmentation, self.plan.seed, epoch, index)
+        return Batch(images, labels, index, stream(self.plan.seed, "noise"), epoch)
 
     def _look_up(self, places: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
-        labels = None if self.labels is None else self.labels[places].to(self.device)
-        images = self.images[places.to(self.images.device)].to(self.device)
-        return images, labels, places.to(self.device)
+        own = places.to(self.images.device)
+        labels = None if self.labels is None else self.labels[own].to(self.device)
+        return self.images[own].to(self.device), labels, places.to(self.device)
 
     @torch.no_grad()
     def _share_statistics(self) -> None:
@@ -222,11 +273,11 @@ class TrainingModule(LightningModule):
         model: Any = self.trainer.strategy.model
         return model.no_sync() if wanted and hasattr(model, "no_sync") else contextlib.nullcontext()
 
-    def _no_sums(self) -> dict[str, Tensor]:
+    def no_sums(self) -> dict[str, Tensor]:
         zero = torch.zeros((), dtype=torch.float64, device=self.device)
         return dict.fromkeys(("loss", *self.task.figure_names), zero)
 
-    def _add(self, sums: dict[str, Tensor], measured: dict[str, Tensor]) -> None:
+    def add(self, sums: dict[str, Tensor], measured: dict[str, Tensor]) -> None:
         for name in sums:
             sums[name] = sums[name] + measured[name].detach().double().sum()
 

@@ -9,7 +9,7 @@ from typing import Any
 from mintnet.training.augment import AUGMENTATIONS
 
 SCHEDULES = ("step", "cosine", "linear")
-PRECISIONS = ("float32", "tf32", "bf16", "float64")
+PRECISIONS = ("auto", "float32", "tf32", "bf16", "float64")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Recipe:
             saved; 0 for none.
         clip: largest norm of the gradient, in nats per image; 0 for no clipping.
         accumulate: pieces into which each process cuts its part of a batch, to save memory.
-        precision: ``float32``, ``tf32``, ``bf16`` (mixed) or ``float64``.
+        precision: ``float32``, ``tf32``, ``bf16`` (convolutions alone), ``float64``, or ``auto``:
+            bf16 on a GPU that has it, else float32.
         augmentation: of training images: ``none``, ``flip`` (left to right, every second time),
             ``crop`` (moved by up to 4 pixels) or ``crop-flip``.
         validation: share of the training images that is held out to choose the best weights.
@@ -65,7 +66,7 @@ class Recipe:
     ema: float = 0.0
     clip: float = 0.0
     accumulate: int = 1
-    precision: str = "float32"
+    precision: str = "auto"
     augmentation: str = "none"
     validation: float = 0.05
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from mintnet.models.fast import fast_transform, why_not_fast
 from mintnet.models.flow import Flow
 from mintnet.models.noise import uniform_noise
 
@@ -25,7 +27,20 @@ class Batch:
     labels: Tensor | None
     index: Tensor
     seed: int
-    draw: int
+    draw: int | Tensor
+
+
+@dataclass(frozen=True)
+class FastPath:
+    """A faster way to compute the same loss in training.
+
+    Attributes:
+        dtype: of convolutions.
+        compiled: whether layers are compiled.
+    """
+
+    dtype: torch.dtype
+    compiled: bool
 
 
 class Task(Protocol):
@@ -38,6 +53,8 @@ class Task(Protocol):
     figure_names: tuple[str, ...]
     draws_samples: bool
     """Whether the model makes images."""
+    fast: FastPath | None
+    """How the loss is computed in training, where that is not the plain way."""
 
     @property
     def model(self) -> nn.Module:
@@ -50,6 +67,10 @@ class Task(Protocol):
         It neither waits for the device nor lets shapes depend on values, so that a step can be
         recorded. Shapes: (batch,).
         """
+        ...
+
+    def why_not_fast(self) -> str:
+        """Why the model has no fast path, or nothing if it has one."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -81,6 +102,7 @@ class DensityTask:
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
+        self.fast: FastPath | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -90,8 +112,15 @@ class DensityTask:
         flow = self.flow  # `log_prob` would check again in each step what is checked at the start
         dtype = next(flow.parameters()).dtype
         noise = uniform_noise(batch.seed, batch.draw, batch.index, flow.shape, dtype)
-        loss = -flow.log_density((batch.images.to(dtype) + noise) / flow.levels)
+        transform = None
+        if self.fast is not None and flow.training:
+            fast = self.fast
+            transform = partial(fast_transform, flow.net, dtype=fast.dtype, compiled=fast.compiled)
+        loss = -flow.log_density((batch.images.to(dtype) + noise) / flow.levels, transform)
         return {"loss": loss, "bpd": loss / (flow.dimensions * math.log(2))}
+
+    def why_not_fast(self) -> str:
+        return why_not_fast(self.flow.net)
 
     def describe(self) -> dict[str, Any]:
         flow = self.flow

@@ -1,0 +1,46 @@
+"""How fast a run can be where it takes place: precision, kernels, and why not."""
+
+from __future__ import annotations
+
+import torch
+
+from mintnet.kernels import HAS_TRITON
+from mintnet.training.devices import Devices
+from mintnet.training.task import FastPath, Task
+
+
+def chosen_precision(devices: Devices) -> str:
+    """What ``auto`` means here: bf16 where matrix units have it, else float32.
+
+    Examples:
+        >>> chosen_precision(Devices(accelerator="cpu"))
+        'float32'
+    """
+    return "bf16" if devices.cuda and torch.cuda.get_device_capability() >= (8, 0) else "float32"
+
+
+def fast_path(task: Task, precision: str, devices: Devices) -> tuple[FastPath | None, str]:
+    """The fast path of a task, or None and the reason; with a path, what is worth saying of it.
+
+    Examples:
+        >>> from mintnet.models import Flow
+        >>> from mintnet.training.task import DensityTask
+        >>> fast_path(DensityTask(Flow.preset("digits")), "float32", Devices(accelerator="cpu"))
+        (None, 'plain kernels: there is no GPU')
+    """
+    if not devices.cuda:
+        return None, "plain kernels: there is no GPU"
+    if not devices.fast:
+        return None, "plain kernels, as asked"
+    if precision == "float64":
+        return None, "plain kernels: the fast ones have no float64"
+    if reason := task.why_not_fast():
+        return None, f"plain kernels: {reason}"
+    if precision == "bf16" and torch.cuda.get_device_capability() < (8, 0):
+        return None, "plain kernels: this GPU has no bf16"
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    if not HAS_TRITON:
+        return FastPath(dtype, compiled=False), f"fast kernels in {precision}, not compiled: " + (
+            "Triton is not installed"
+        )
+    return FastPath(dtype, compiled=True), f"fast kernels in {precision}; compiling takes a minute"

@@ -1,0 +1,105 @@
+"""A whole step of training as one CUDA graph: thousands of small launches become one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from mintnet.training.module import TrainingModule
+
+
+class RecordedStep:
+    """Look-up, augmentation, loss, gradients, clipping, AMSGrad and the moving average.
+
+    A step whose loss or gradient is not finite leaves the weights as they were, as the plain
+    step does, and the caller sees it in what is returned.
+
+    Args:
+        module: whose step it is; its images are on the device.
+        optimizer: with ``capturable`` and ``fused`` on, and its learning rate in a tensor.
+        record: False runs the same step without a graph, for tests where there is no GPU.
+    """
+
+    def __init__(
+        self, module: TrainingModule, optimizer: torch.optim.Optimizer, record: bool = True
+    ) -> None:
+        self.module, self.optimizer = module, optimizer
+        device = module.images.device
+        self.places = torch.zeros(module.batch, dtype=torch.long, device=device)
+        self.epoch = torch.zeros((), dtype=torch.long, device=device)
+        self.rate = torch.zeros((), device=device)
+        """Of the moving average: 1 − decay."""
+        self.graph: torch.cuda.CUDAGraph | None = None
+        if record:
+            self._record()
+
+    def __call__(self, places: Tensor, epoch: int, learning_rate: float, step: int) -> Tensor:
+        """One step; sums over the batch, the norm of the gradient, and 1 for finite weights."""
+        self.places.copy_(places, non_blocking=True)
+        self.epoch.fill_(epoch)
+        self.rate.fill_(1 - self.module.average.decay_after(step))
+        for group in self.optimizer.param_groups:
+            group["lr"].fill_(learning_rate)
+        if self.graph is None:
+            return self._run()
+        self.graph.replay()
+        return self.results
+
+    def _run(self) -> Tensor:
+        module, recipe = self.module, self.module.plan.recipe
+        parameters = [p for p in module.model.parameters() if p.requires_grad]
+        for parameter in parameters:
+            parameter.grad = None
+        sums = module.no_sums()
+        for piece in self.places.tensor_split(recipe.accumulate):
+            measured = module.task.measure(module.training_batch(piece, self.epoch))
+            (measured["loss"].sum() / len(self.places)).backward()
+            module.add(sums, measured)
+        norm = torch.nn.utils.clip_grad_norm_(parameters, recipe.clip or float("inf"))
+        bad = ~(norm.isfinite() & sums["loss"].isfinite())
+        # Fused optimizers skip a step for which this is 1; it exists for scaled gradients.
+        self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
+        self.optimizer.step()
+        module.average.update_by(module.model, self.rate)
+        return torch.stack([*sums.values(), norm.double(), module.finite().double()])
+
+    def _record(self) -> None:
+        """Warm up, record, and put everything back as it was before."""
+        tensors = self._state()
+        before = [tensor.clone() for tensor in tensors]
+        known = {id(tensor) for tensor in tensors}
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self._run()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.results = self._run()
+        with torch.no_grad():
+            for tensor, value in zip(tensors, before, strict=True):
+                tensor.copy_(value)
+            for tensor in self._state():  # moments that the warm-up has made
+                if id(tensor) not in known:
+                    tensor.zero_()
+
+    def _state(self) -> list[Tensor]:
+        """Every tensor that a step changes."""
+        module: Any = self.module
+        moments = [
+            value
+            for state in self.optimizer.state.values()
+            for value in state.values()
+            if isinstance(value, Tensor)
+        ]
+        model = module.model
+        return [
+            *model.parameters(),
+            *model.buffers(),
+            *module.average.weights.values(),
+            *moments,
+        ]

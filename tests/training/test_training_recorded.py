@@ -1,0 +1,123 @@
+"""The step that is recorded on a GPU does what the plain step does; here without a recording."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from mintnet.data import load
+from mintnet.models import Flow
+from mintnet.models.noise import uniform_noise
+from mintnet.training import Cadence, train
+from mintnet.training.build import build_flow
+from mintnet.training.devices import Devices
+from mintnet.training.fast import chosen_precision, fast_path
+from mintnet.training.module import TrainingModule
+from mintnet.training.plan import Plan
+from mintnet.training.recorded import RecordedStep
+from mintnet.training.schedule import learning_rate
+from mintnet.training.task import DensityTask, FastPath
+
+OPTIONS = {
+    "pairs": (1,),
+    "filters": (3,),
+    "batch_size": 32,
+    "max_steps": 4,
+    "ema": 0.5,
+    "clip": 50.0,
+    "augmentation": "flip",
+    "accumulate": 2,
+}
+
+
+def _module() -> tuple[TrainingModule, RecordedStep]:
+    plan = Plan.of("digits", **OPTIONS)
+    data = load("digits", "train")
+    flow = build_flow("digits", data, plan.seed, plan.pairs, plan.filters, None)
+    task = DensityTask(flow)
+    task.fast = FastPath(torch.float32, compiled=False)
+    module = TrainingModule(task, data, plan)
+    optimizer = torch.optim.Adam(
+        flow.parameters(),
+        lr=torch.tensor(plan.recipe.learning_rate),
+        eps=plan.recipe.eps,
+        amsgrad=True,
+        fused=True,
+    )
+    return module, RecordedStep(module, optimizer, record=False)
+
+
+def test_it_trains_like_the_plain_step(tmp_path: Path) -> None:
+    figures = train("digits", tmp_path / "run", cadence=Cadence(samples=0), **OPTIONS)
+    module, step = _module()
+    for places in module.train_dataloader():
+        rate = learning_rate(module.plan.recipe, module.step, module.total)
+        *_, norm, finite = step(places, module.epoch, rate, module.step).tolist()
+        module.step += 1
+        assert finite == 1 and norm > 0
+    assert figures["steps"] == module.step == 4
+    plain = Flow.load(tmp_path / "run").state_dict()
+    with module.average.applied(module.model):
+        module.task.save(tmp_path / "recorded")  # without masked entries, as the other
+    for name, tensor in Flow.load(tmp_path / "recorded").state_dict().items():
+        assert torch.allclose(tensor, plain[name], rtol=1e-4, atol=1e-6), name
+
+
+def test_a_step_that_is_not_finite_leaves_the_weights(tmp_path: Path) -> None:
+    module, step = _module()
+    batches = list(module.train_dataloader())
+    step(batches[0], 0, 1e-3, 0)
+    with torch.no_grad():
+        next(iter(module.model.parameters())).fill_(math.inf)
+    before = {name: t.clone() for name, t in module.model.state_dict().items()}
+    loss, *_, norm, finite = step(batches[1], 0, 1e-3, 1).tolist()
+    assert not (math.isfinite(loss) and math.isfinite(norm)) and finite == 0
+    for name, tensor in module.model.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_noise_takes_its_draw_from_a_tensor() -> None:
+    index = torch.tensor([5, 2**40])
+    plain = uniform_noise(7, 3, index, (2, 4))
+    assert torch.equal(plain, uniform_noise(7, torch.tensor(3), index, (2, 4)))
+    assert not torch.equal(plain, uniform_noise(7, torch.tensor(4), index, (2, 4)))
+
+
+def test_without_a_gpu_the_plain_path_is_taken_and_said_so() -> None:
+    here = Devices(accelerator="cpu")
+    assert chosen_precision(here) == "float32"
+    path, reason = fast_path(DensityTask(Flow.preset("digits")), "bf16", here)
+    assert path is None and "no GPU" in reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision", "fast", "said"),
+    [
+        ("elu", "bf16", True, "fast kernels in bf16"),
+        ("elu", "float64", True, "no float64"),
+        ("elu", "bf16", False, "as asked"),
+        ("tanh", "bf16", True, "knows elu alone"),
+    ],
+)
+def test_the_path_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, kind: str, precision: str, fast: bool, said: str
+) -> None:
+    from mintnet.models import MintNetConfig
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    flow = Flow(MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,), activation=kind))
+    path, reason = fast_path(DensityTask(flow), precision, Devices(fast=fast))
+    assert said in reason
+    assert (path is not None) == (said == "fast kernels in bf16")
+
+
+def test_old_gpus_have_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+    assert chosen_precision(Devices()) == "float32"
+    path, reason = fast_path(DensityTask(Flow.preset("digits")), "bf16", Devices())
+    assert path is None and "no bf16" in reason
