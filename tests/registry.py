@@ -42,7 +42,14 @@ from mintnet.calculus import (
     Softplus,
     Tanh,
 )
-from mintnet.models import Flow, MintNetConfig, import_original
+from mintnet.models import (
+    Classifier,
+    ClassifierConfig,
+    Flow,
+    MintNetConfig,
+    Pixels,
+    import_original,
+)
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -332,6 +339,17 @@ def _trained(index: int, size: tuple[int, int]) -> Case:
     )
 
 
+def _classifier_chain() -> Bijection:
+    """What stands before the pooling of a classifier, with running statistics of its own."""
+    config = ClassifierConfig(width=3, pairs=(1, 1), filters=(2, 1))
+    model = Classifier(config, Pixels((2, 4, 4)))
+    away_from_zero(model.double(), 11, 1.5)
+    for number, norm in enumerate(m for m in model.modules() if isinstance(m, BatchNorm)):
+        norm.mean.add_(0.1 * (number + 1))
+        norm.variance.mul_(0.5 + 0.4 * number)
+    return model.eval().chain
+
+
 def _cases() -> list[Case]:
     mint, composed = _mint_cases(), _composed_cases()
     trained = [_trained(i, (6, 6)) for i in (0, *HARD, 8)]
@@ -360,6 +378,7 @@ def _cases() -> list[Case]:
         Case("chain-from-pixels", _ready(_pixels, 6, 1.5), (2, 2, 4), span=(0.05, 0.95)),
         Case("mintnet-grey", _ready(_net, 8, 1.5), (1, 4, 4)),
         Case("mintnet-colour", _ready(_net_colour, 9, 1.5), (3, 2, 4)),
+        Case("classifier", _classifier_chain, (3, 4, 4)),
     ]
     return mint + composed + trained + others
 

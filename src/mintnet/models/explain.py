@@ -38,8 +38,9 @@ from mintnet.solvers import Solver
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
 """How far along each path pictures are shown."""
 
-MU = 0.1
-"""What a change of pixels counts against a change of logits, both squared."""
+PIXEL_WEIGHT = 3e-4
+"""What changes of pixels count against changes of logits, both squared, these as shares of the
+change that the path is about."""
 
 FREE_MOVES = (0.01, 0.02, 0.05, 0.1, 0.2)
 """Root mean square of the pixels' change in a free move, as shares of the range of pixels."""
@@ -236,13 +237,14 @@ class Explainer:
         goal = self._prepared(partner)
         every = torch.eye(self.model.classes, dtype=x.dtype, device=x.device)
         target = self.model.head(self._features(x))[0]
+        scale = float((self.model.head(self._features(goal))[0] - target).abs().max())
         note = (
             "from the first picture towards the one on the right, as far as it goes while all "
             "logits stay as they are"
         )
         steps, at = [], x
         for share in shares:
-            at = self._approach(at, x + share * (goal - x), every, target)
+            at = self._approach(at, x + share * (goal - x), every, target, scale)
             steps.append(self._invert(self._features(at), x, share))
         return Path("Along pictures, logits held", note, start, tuple(steps), has_goal=True)
 
@@ -268,7 +270,7 @@ class Explainer:
         steps, at = [], x
         for share in shares:
             target = (begin * (1 - 2 * share)).expand(len(rows))
-            at = self._approach(at, x, rows, target, at_least)
+            at = self._approach(at, x, rows, target, 2 * abs(float(begin)), at_least)
             steps.append(self._invert(self._features(at), x, share))
         note = "the least change of pixels that moves the logits of the two classes past each other"
         return Path(f"Along pictures towards class {label}", note, start, tuple(steps))
@@ -299,7 +301,7 @@ class Explainer:
         pixels = model.pixels.denormalized(x)
         image = model.to_images(x.nan_to_num()) if sure else model.to_images(origin) * 0
         outside = (pixels < -0.5) | (pixels > model.levels - 0.5)
-        before = model.pixels.denormalized(origin)
+        before = model.pixels.denormalized(origin).round()  # it was made of bytes
         span = model.levels - 1
         return Shown(
             share=share,
@@ -332,14 +334,17 @@ class Explainer:
         wish: Tensor,
         rows: Tensor,
         target: Tensor,
+        scale: float,
         at_least: Tensor | None = None,
     ) -> Tensor:
         """A picture near ``wish`` whose logits l fulfil rows · l = target, pixels in range.
 
-        Damped Gauss-Newton steps on ½ ‖rows · l − target‖² + ½ μ ‖x − wish‖². Rows that are
+        Damped Gauss-Newton steps on ½ ‖rows · l − target‖² + ½ μ ‖x − wish‖², where μ goes with
+        the square of ``scale``, the size of the changes of logits that matter. Rows that are
         marked in ``at_least`` fulfil rows · l ≥ target instead.
         """
-        mu, damping = MU, 1e-2
+        mu = PIXEL_WEIGHT * max(scale, 1e-6) ** 2
+        damping = 0.1 * mu
 
         def missing(value: Tensor) -> Tensor:
             left = target - value
@@ -365,7 +370,7 @@ class Explainer:
             else:
                 return x
             settled = best - found < 1e-3 * best
-            x, best, damping = trial, found, max(damping / 5, 1e-4)
+            x, best, damping = trial, found, max(damping / 5, 1e-3 * mu)
             if settled:
                 return x
             value, slopes = self._linearized(x, rows)
