@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mintnet.bijections import MintLayer
 from mintnet.models.classifier import Classifier
 from mintnet.solvers import Solver
 
@@ -133,7 +134,10 @@ class Path:
 
 
 class Explainer:
-    """Answers questions about pictures; works in float64 on a copy of the classifier.
+    """Answers questions about pictures; works on copies of the classifier.
+
+    Inverses, and all figures, are computed in float64; the search along pictures, which any
+    picture may come out of, in float32.
 
     Args:
         classifier: in evaluation mode.
@@ -163,9 +167,9 @@ class Explainer:
             raise ValueError("pictures are explained in evaluation mode; call .eval() first")
         if smooth < 0 or rounds < 1:
             raise ValueError(f"smooth is at least 0 and rounds 1; got {smooth} and {rounds}")
-        self.model = copy.deepcopy(classifier).double()
-        for parameter in self.model.parameters():
-            parameter.requires_grad_(False)
+        self.model = _frozen(copy.deepcopy(classifier).double())
+        self.values = _values(self.model)
+        self.quick = _values(copy.deepcopy(classifier).float())
         self.solver, self.rounds = solver, rounds
         self.smoothed = _gaussian(smooth)
         ends = torch.tensor([0.0, self.model.levels - 1.0], dtype=torch.float64)
@@ -289,7 +293,11 @@ class Explainer:
         return self.model.prepared(image[None].to(self.model.device))
 
     def _features(self, x: Tensor) -> Tensor:
-        return self.model.values(self.model.padded(x))
+        return self.values(self.model.padded(x))
+
+    def _quick_logits(self, x: Tensor) -> Tensor:
+        """Logits by features in float32, (batch, classes) float64."""
+        return self.model.head(self.quick(self.model.padded(x).float()).double())
 
     @torch.no_grad()
     def _invert(self, z: Tensor, origin: Tensor, share: float) -> Shown:
@@ -363,7 +371,8 @@ class Explainer:
                 asked = torch.ones_like(left) > 0 if at_least is None else ~at_least | (left > 0)
                 step = self._step(x, wish, slopes[asked], left[asked], mu, damping)
                 trial = torch.maximum(torch.minimum(x + step, self.high), self.low)
-                found = merit(rows @ self.model.head(self._features(trial))[0], trial)
+                with torch.no_grad():
+                    found = merit(rows @ self._quick_logits(trial)[0], trial)
                 if found < best:
                     break
                 damping *= 5
@@ -397,12 +406,40 @@ class Explainer:
         return step
 
     def _linearized(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """rows · logits and their gradients with respect to x, (R,) and (R, C, H, W)."""
+        """rows · logits and their gradients with respect to x, (R,) and (R, C, H, W).
+
+        Each row has a copy of the picture, so that one pass gives all gradients.
+        """
         with torch.enable_grad():
-            x = x.detach().requires_grad_(True)
-            values = rows @ self.model.head(self._features(x))[0]
-            slopes = [torch.autograd.grad(value, x, retain_graph=True)[0][0] for value in values]
-        return values.detach(), torch.stack(slopes)
+            copies = x.detach().expand(len(rows), *x.shape[1:]).contiguous().requires_grad_(True)
+            values = (rows * self._quick_logits(copies)).sum(1)
+            (slopes,) = torch.autograd.grad(values.sum(), copies)
+        return values.detach(), slopes
+
+
+def _frozen(model: Classifier) -> Classifier:
+    """The model with the weights of its layers masked and constrained once and for all."""
+    for part in model.chain:
+        if isinstance(part, MintLayer):
+            weights = tuple(weight.detach() for weight in part.weights())
+            part.weights = lambda weights=weights: weights  # type: ignore[method-assign, misc]
+    return model.requires_grad_(False)
+
+
+def _values(model: Classifier) -> Callable[[Tensor], Tensor]:
+    """The chain of layers alone, of a model whose weights do not change."""
+    parts = [
+        part.transform if not isinstance(part, MintLayer) else part.evaluator_of_values()
+        for part in _frozen(model).chain
+    ]
+
+    def values(x: Tensor) -> Tensor:
+        for part in parts:
+            found = part(x)
+            x = found if isinstance(found, Tensor) else found[0]
+        return x
+
+    return values
 
 
 def _gaussian(width: float) -> Callable[[Tensor], Tensor]:
