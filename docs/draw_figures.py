@@ -2,7 +2,7 @@
 
     python docs/draw_figures.py [NAME ...] [--out FOLDER] [--kind svg|png] [--fast]
 
-draws all figures, or those of the given names, and prints every number that the first two pages quote.
+draws all figures, or those of the given names, and prints what the first two pages quote.
 With --fast it takes one sample and few iterations where it would take eight and many. Each figure
 has a file of its own in `figures_src`.
 """
