@@ -36,6 +36,13 @@ class LinearMap(ABC):
     def apply(self, data: Tensor, weight: Tensor | None = None) -> Tensor:
         """W v, without the bias; with another weight of the same shape if one is given."""
 
+    def __call__(self, data: Tensor) -> Tensor:
+        """W v + b."""
+        image = self.apply(data)
+        if self.bias is None:
+            return image
+        return image + self.bias.reshape(-1, *(1,) * (data.dim() - 2))
+
     @abstractmethod
     def centre(self) -> Tensor:
         """The weights between entries at the same place, (groups * out, groups * in)."""
@@ -77,8 +84,8 @@ class Convolution(LinearMap):
 
     def mask(self) -> Tensor:
         out, into, size, _ = self.weight.shape
-        groups = self.groups
-        return conv_mask(groups, out // groups, into // groups, size, self.ordering.upper)
+        copies = out // self.groups, into // self.groups
+        return conv_mask(self.groups, *copies, size, self.ordering.upper, self.ordering.name)
 
     def __str__(self) -> str:
         out, into, size = self.weight.shape[0], self.weight.shape[1], self.weight.shape[-1]
@@ -115,6 +122,8 @@ class MaskedConv2d(Function):
         kernel_size: R, odd.
         upper: see later entries instead of earlier ones.
         bias: add a constant to each output channel.
+        order: "raster" (Eq. 7), or "pixel" for all channels of a pixel before the next pixel.
+        strict: see strictly earlier entries alone, so that every slope is exactly 0.
 
     Shapes: (batch, C * copies_in, H, W) → (batch, C * copies_out, H, W).
 
@@ -135,23 +144,30 @@ class MaskedConv2d(Function):
         kernel_size: int = 3,
         upper: bool = False,
         bias: bool = True,
+        order: str = "raster",
+        strict: bool = False,
     ) -> None:
         super().__init__()
-        mask = conv_mask(channels, copies_out, copies_in, kernel_size, upper)
+        mask = conv_mask(channels, copies_out, copies_in, kernel_size, upper, order, strict)
         self.channels = channels
-        self.ordering = Ordering(upper)
+        self.ordering = Ordering(upper, order)
         self.weight = nn.Parameter(torch.empty(mask.shape))
         self.bias = nn.Parameter(torch.empty(mask.shape[0])) if bias else None
         self.register_buffer("mask", mask, persistent=False)
         _reset(self.weight, self.bias)
 
+    def linear_map(self) -> Convolution:
+        """The map for the weights as they are."""
+        return Convolution(self.weight * self.mask, self.bias, self.channels, self.ordering)
+
     def forward(self, x: Q) -> Q:
-        weight = self.weight * self.mask
-        return x.through(Convolution(weight, self.bias, self.channels, self.ordering))
+        return x.through(self.linear_map())
 
 
 class MaskedLinear(Function):
     r"""A triangular matrix, the basic module for vectors: v ↦ (W ⊙ M) v + b.
+
+    With ``strict`` each entry sees strictly earlier ones alone, and every slope is exactly 0.
 
     Shapes: (batch, features * copies_in) → (batch, features * copies_out).
 
@@ -172,9 +188,10 @@ class MaskedLinear(Function):
         copies_out: int = 1,
         upper: bool = False,
         bias: bool = True,
+        strict: bool = False,
     ) -> None:
         super().__init__()
-        mask = dense_mask(features, copies_out, copies_in, upper)
+        mask = dense_mask(features, copies_out, copies_in, upper, strict)
         self.features = features
         self.ordering = Ordering(upper)
         self.weight = nn.Parameter(torch.empty(mask.shape))
@@ -182,9 +199,12 @@ class MaskedLinear(Function):
         self.register_buffer("mask", mask, persistent=False)
         _reset(self.weight, self.bias)
 
+    def linear_map(self) -> Dense:
+        """The map for the weights as they are."""
+        return Dense(self.weight * self.mask, self.bias, self.features, self.ordering)
+
     def forward(self, x: Q) -> Q:
-        weight = self.weight * self.mask
-        return x.through(Dense(weight, self.bias, self.features, self.ordering))
+        return x.through(self.linear_map())
 
 
 def _reset(weight: Tensor, bias: Tensor | None) -> None:
