@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -72,25 +73,20 @@ class HalfConditioner(Conditioner):
         self.network, self.partition, self.outputs = network, partition, outputs
         self.ordering = Ordering(upper, PARTITIONS[partition])
 
-    def first(self, shape: tuple[int, ...]) -> Tensor:
+    def first(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Tensor:
         """m: where the half is that is read. Boolean, broadcasts to ``shape``."""
-        if self.partition == "checkerboard":
-            earlier = checkerboard(shape) == 0
-        else:
-            earlier = torch.arange(shape[0]) < shape[0] // 2
-            earlier = earlier.reshape(-1, *(1,) * (len(shape) - 1))
-        return ~earlier if self.ordering.upper else earlier
+        return _first_half(self.partition, self.ordering.upper, tuple(shape), torch.device(device))
 
     def forward(self, data: Tensor) -> tuple[Tensor, ...]:
-        read = self.first(tuple(data.shape[1:])).to(data.device)
-        found = self.network(torch.where(read, data, 0.0))
+        read = self.first(tuple(data.shape[1:]), data.device)
+        found = self.network(data.masked_fill(~read, 0.0))
         expected = (len(data), self.outputs * data.shape[1], *data.shape[2:])
         if tuple(found.shape) != expected:
             raise ValueError(
                 f"the network of a coupling must give {self.outputs} outputs for each entry, "
                 f"{expected}; got {tuple(found.shape)}"
             )
-        return tuple(torch.where(read, 0.0, part) for part in found.chunk(self.outputs, 1))
+        return tuple(part.masked_fill(read, 0.0) for part in found.chunk(self.outputs, 1))
 
     def levels(self, shape: tuple[int, ...]) -> Tensor:
         return (~self.first(shape)).long().expand(shape)
@@ -103,3 +99,15 @@ class HalfConditioner(Conditioner):
 
 PARTITIONS = {"checkerboard": "checkerboard", "channel": "raster"}
 """The ordering that each partition belongs to: earlier channels come first in the raster."""
+
+
+@lru_cache(maxsize=128)
+def _first_half(
+    partition: str, upper: bool, shape: tuple[int, ...], device: torch.device
+) -> Tensor:
+    if partition == "checkerboard":
+        earlier = checkerboard(shape) == 0
+    else:
+        earlier = torch.arange(shape[0]) < shape[0] // 2
+        earlier = earlier.reshape(-1, *(1,) * (len(shape) - 1))
+    return (~earlier if upper else earlier).to(device)

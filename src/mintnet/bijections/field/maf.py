@@ -99,11 +99,6 @@ class MAF(AffineLayer):
 
         return evaluate
 
-    def parameter_count(self) -> int:
-        """Weights that are not masked, and biases."""
-        parts: list[Masked] = [*self.hidden, self.to_scale, self.to_shift]
-        return sum(int(part.mask.sum()) + part.weight.shape[0] for part in parts)
-
 
 def iaf(
     shape: tuple[int, ...],
