@@ -105,9 +105,10 @@ PARTITIONS = {"checkerboard": "checkerboard", "channel": "raster"}
 def _first_half(
     partition: str, upper: bool, shape: tuple[int, ...], device: torch.device
 ) -> Tensor:
-    if partition == "checkerboard":
-        earlier = checkerboard(shape) == 0
-    else:
-        earlier = torch.arange(shape[0]) < shape[0] // 2
-        earlier = earlier.reshape(-1, *(1,) * (len(shape) - 1))
-    return (~earlier if upper else earlier).to(device)
+    with torch.inference_mode(False):  # it is kept, and must serve in training too
+        if partition == "checkerboard":
+            earlier = checkerboard(shape) == 0
+        else:
+            earlier = torch.arange(shape[0]) < shape[0] // 2
+            earlier = earlier.reshape(-1, *(1,) * (len(shape) - 1))
+        return (~earlier if upper else earlier).to(device)

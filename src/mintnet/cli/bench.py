@@ -97,3 +97,31 @@ class Growth(Command):
         picture = render(partial(draw_growth, figures=figures), kind=self.out.suffix.lower()[1:])
         out.print(write_picture(picture, self.out)[1])
         return figures
+
+
+@dataclass(kw_only=True)
+class Properties(Command):
+    """Find the properties of each family of flows by checks, and compare with the paper's table."""
+
+    evidence: bool = False
+    """Print what each check found."""
+
+    def run(self) -> dict[str, Any]:
+        from mintnet.bench import bench_properties
+        from mintnet.bench.properties import PROPERTIES
+
+        out = console()
+        figures = bench_properties(note=lambda line: out.print(line, style="dim"))
+        table = Table("model", *PROPERTIES)
+        for name, row in figures["models"].items():
+            cells = ("yes" if row[title]["holds"] else "no" for title in PROPERTIES)
+            if self.evidence:
+                cells = (
+                    f"{cell}: {row[t]['evidence']}"
+                    for cell, t in zip(cells, PROPERTIES, strict=True)
+                )
+            table.add_row(name, *cells)
+        out.print(table)
+        for line in figures["differences"]:
+            out.print(f"differs: {line}")
+        return figures

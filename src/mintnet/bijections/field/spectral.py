@@ -77,12 +77,13 @@ class SpectralLinear(nn.Module):
         present = (weight.data_ptr(), weight._version, weight.dtype, weight.device)
         if present == self._settled_for:
             return
+        enough = max(SETTLED, 4 * torch.finfo(weight.dtype).eps)
         self._iterate(1)
         last = self._image(self.vector, weight).norm()
         for _ in range(200):
             self._iterate(10)
             now = self._image(self.vector, weight).norm()
-            if bool((now - last).abs() <= SETTLED * now):
+            if bool((now - last).abs() <= enough * now):
                 break
             last = now
         self._settled_for = present
