@@ -65,7 +65,6 @@ def seconds_of(run, repeats: int, device: torch.device) -> tuple[object, float]:
 
 def facts_of(solution: Solution) -> dict:
     layers = [part for part in solution.parts if part.name.startswith("MAF")]
-    means = [float(part.evaluations.double().mean()) for part in layers]
     return {
         "certified": int(solution.converged.sum()),
         "evaluations_most": max(int(part.evaluations.max()) for part in layers),

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = ("index.md", "ideas.md", "solvers.md")
+PAGES = ("index.md", "ideas.md", "solvers.md", "field.md")
 SIZE_LIMIT = 600_000
 
 
