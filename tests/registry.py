@@ -194,6 +194,15 @@ def _conv_sum() -> Function:
     return 9.0 * Identity() + wiggle
 
 
+def _pixel_sum(upper: bool) -> Function:
+    """The same in the pixel order."""
+
+    def conv(into: int, out: int, kernel_size: int) -> Function:
+        return MaskedConv2d(2, into, out, kernel_size, upper, order="pixel")
+
+    return 11.0 * Identity() + conv(2, 1, 1) @ Tanh() @ conv(3, 2, 3) @ Tanh() @ conv(1, 3, 3)
+
+
 def _conv_product() -> Function:
     """A product of bounded factors, dominated by 12·x."""
     first = Sigmoid() @ MaskedConv2d(2, 1, 2, kernel_size=5)
@@ -221,6 +230,8 @@ def _composed_cases() -> list[Case]:
     return [
         case("conv-sum", _conv_sum, (2, 3, 3)),
         case("conv-product", _conv_product, (2, 4, 3)),
+        case("pixel-lower", lambda: _pixel_sum(False), (2, 3, 3)),
+        case("pixel-upper", lambda: _pixel_sum(True), (2, 3, 2)),
         case("dense-lower", lambda: _dense_deep(False), (5,)),
         case("dense-upper", lambda: _dense_deep(True), (5,)),
         case("coupling", lambda: Coupling(5, +1.0), (5,)),

@@ -42,7 +42,8 @@ class AffineLayer(TriangularBijection):
     def start(self, z: Tensor) -> Tensor:
         """One Newton step from 0; entries that depend on no other are right at once."""
         y, slope = self.evaluate(torch.zeros_like(z))
-        return (z - y) / slope
+        start = (z - y) / slope
+        return torch.where(start.isfinite(), start, 0.0)
 
     def slope_facts(self) -> tuple[Tensor, Tensor]:
         """Nothing but the sign."""
