@@ -2,5 +2,6 @@
 
 from mintnet.bench.growth import bench_growth
 from mintnet.bench.invert import bench_invert
+from mintnet.bench.properties import bench_properties
 
-__all__ = ["bench_growth", "bench_invert"]
+__all__ = ["bench_growth", "bench_invert", "bench_properties"]

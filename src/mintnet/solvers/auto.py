@@ -12,9 +12,10 @@ from torch import Tensor
 
 from mintnet.solvers.base import Solver, System
 from mintnet.solvers.bisection import Bisection
+from mintnet.solvers.dual import StructureError
 from mintnet.solvers.fixed_point import FixedPoint
 from mintnet.solvers.solution import Solution, merged
-from mintnet.solvers.wavefront import StructureError, Wavefront
+from mintnet.solvers.wavefront import Wavefront
 
 EASY = 8
 """Steps of Algorithm 1 that no other solver beats, so that none is tried."""
