@@ -2,5 +2,7 @@
 
 from mintnet.bench.growth import bench_growth
 from mintnet.bench.invert import bench_invert
+from mintnet.bench.sample import bench_sample
+from mintnet.bench.train import bench_train
 
-__all__ = ["bench_growth", "bench_invert"]
+__all__ = ["bench_growth", "bench_invert", "bench_sample", "bench_train"]
