@@ -1,8 +1,8 @@
-"""Draw the figures of the pages "The ideas" and "Solvers" with the library itself.
+"""Draw the figures of the pages "The ideas", "Solvers" and "Results" with the library itself.
 
     python docs/draw_figures.py [NAME ...] [--out FOLDER] [--kind svg|png] [--fast]
 
-draws all figures, or those of the given names, and prints every number that the two pages quote.
+draws all figures, or those of the given names, and prints what the first two pages quote.
 With --fast it takes one sample and few iterations where it would take eight and many. Each figure
 has a file of its own in `figures_src`.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from figures_src.bench import bench_rows
 from figures_src.blind_spot import blind_spot
+from figures_src.classification import classification
 from figures_src.cycle import cycle
 from figures_src.levels import levels
 from figures_src.masks import masks
@@ -28,8 +29,9 @@ from figures_src.trained import targets
 from mintnet.figures.style import LIGHT, render
 
 IDEAS = {"masks": masks, "blind-spot": blind_spot, "sets": sets, "theorem-2": theorem2}
+RECORDED = {"levels": levels, "classification": classification}
 TRAINED = {"steps": steps, "residuals": residuals, "cycle": cycle}
-NAMES = (*IDEAS, *TRAINED, "levels")
+NAMES = (*IDEAS, *TRAINED, *RECORDED)
 
 
 def picture(name: str, fast: bool) -> Picture:
@@ -37,7 +39,7 @@ def picture(name: str, fast: bool) -> Picture:
     if name in TRAINED:
         samples, most = (1, 12) if fast else (8, 120)
         return TRAINED[name](_targets(samples), most)
-    return levels() if name == "levels" else IDEAS[name]()
+    return (IDEAS | RECORDED)[name]()
 
 
 _targets = cache(targets)  # inverting a trained network takes a while

@@ -10,22 +10,40 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from mintnet import (
+    FFJORD,
+    MAF,
     ActNorm,
     BatchNorm,
     Bijection,
     Chain,
+    ChannelPermutation,
     Composed,
+    EmergingFactor,
+    EntryScaling,
     Flip,
+    IResNetBlock,
     Logit,
+    MaCowLayer,
     MintLayer,
     MintNet,
+    NICECoupling,
+    Planar,
+    RealNVPCoupling,
+    Reshape,
     Squeeze,
+    Sylvester,
+    emerging_convolution,
+    glow_step,
+    iaf,
+    invertible_1x1,
+    macow_unit,
     paired_mint,
 )
 from mintnet.calculus import (
@@ -42,7 +60,14 @@ from mintnet.calculus import (
     Softplus,
     Tanh,
 )
-from mintnet.models import Flow, MintNetConfig, import_original
+from mintnet.models import (
+    Classifier,
+    ClassifierConfig,
+    Flow,
+    MintNetConfig,
+    Pixels,
+    import_original,
+)
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -61,6 +86,9 @@ class Case:
         tolerance: of log-determinants and of round trips, relative.
         span: where sample inputs are drawn.
         onto: it is a bijection of all reals; otherwise injective only.
+        inverted: it is the inverse of something in the calculus: triangular all the same, but it
+            has no certificate, and its forward map is the one that is solved.
+        adaptive: values are only as exact as this, since an integrator chooses its own steps.
     """
 
     name: str
@@ -72,6 +100,8 @@ class Case:
     tolerance: float = 1e-9
     span: tuple[float, float] = (-2.0, 2.0)
     onto: bool = True
+    inverted: bool = False
+    adaptive: float = 0.0
 
     def sample_input(self, batch: int = 3, seed: int = 1) -> Tensor:
         """Inputs in float64, (batch, *input_shape)."""
@@ -171,6 +201,15 @@ def _conv_sum() -> Function:
     return 9.0 * Identity() + wiggle
 
 
+def _pixel_sum(upper: bool) -> Function:
+    """The same in the pixel order."""
+
+    def conv(into: int, out: int, kernel_size: int) -> Function:
+        return MaskedConv2d(2, into, out, kernel_size, upper, order="pixel")
+
+    return 11.0 * Identity() + conv(2, 1, 1) @ Tanh() @ conv(3, 2, 3) @ Tanh() @ conv(1, 3, 3)
+
+
 def _conv_product() -> Function:
     """A product of bounded factors, dominated by 12·x."""
     first = Sigmoid() @ MaskedConv2d(2, 1, 2, kernel_size=5)
@@ -198,6 +237,8 @@ def _composed_cases() -> list[Case]:
     return [
         case("conv-sum", _conv_sum, (2, 3, 3)),
         case("conv-product", _conv_product, (2, 4, 3)),
+        case("pixel-lower", lambda: _pixel_sum(False), (2, 3, 3)),
+        case("pixel-upper", lambda: _pixel_sum(True), (2, 3, 2)),
         case("dense-lower", lambda: _dense_deep(False), (5,)),
         case("dense-upper", lambda: _dense_deep(True), (5,)),
         case("coupling", lambda: Coupling(5, +1.0), (5,)),
@@ -332,6 +373,144 @@ def _trained(index: int, size: tuple[int, int]) -> Case:
     )
 
 
+def _classifier_chain() -> Bijection:
+    """What stands before the pooling of a classifier, with running statistics of its own."""
+    config = ClassifierConfig(width=3, pairs=(1, 1), filters=(2, 1))
+    model = Classifier(config, Pixels((2, 4, 4)))
+    away_from_zero(model.double(), 11, 1.5)
+    for number, norm in enumerate(m for m in model.modules() if isinstance(m, BatchNorm)):
+        norm.mean.add_(0.1 * (number + 1))
+        norm.variance.mul_(0.5 + 0.4 * number)
+    return model.eval().chain
+
+
+def _members_of_f() -> list[Case]:
+    """Layers of other flows that are triangular in a stated ordering."""
+
+    def case(name: str, make: Callable[[], Bijection], shape: tuple[int, ...], **kw) -> Case:
+        return Case(name, _ready(make, len(name), 1.5), shape, triangular=True, **kw)
+
+    image, vector = (2, 3, 4), (6,)
+    cases = []
+    for partition in ("checkerboard", "channel"):
+        for upper, shape in ((False, image), (True, image), (upper_of(partition), vector)):
+            end = f"{partition}-{'upper' if upper else 'lower'}-{len(shape)}d"
+            cases += [
+                case(
+                    f"nice-{end}",
+                    lambda s=shape, p=partition, u=upper: NICECoupling(s, p, u, hidden=3),
+                    shape,
+                    volume_preserving=True,
+                ),
+                case(
+                    f"real-nvp-{end}",
+                    lambda s=shape, p=partition, u=upper: RealNVPCoupling(s, p, u, hidden=3),
+                    shape,
+                ),
+            ]
+    cases += [
+        case(
+            f"real-nvp-{scale}",
+            lambda scale=scale: RealNVPCoupling((3, 3, 3), "channel", hidden=3, scale=scale),
+            (3, 3, 3),
+        )
+        for scale in ("exp", "softplus", "sigmoid")
+    ]
+    cases += [
+        case(f"maf-{way}-{len(shape)}d-{layers}", make, shape)
+        for upper, way in ((False, "lower"), (True, "upper"))
+        for shape, filters, layers in ((vector, 2, 1), (vector, 1, 3), (image, 2, 2))
+        for make in (
+            lambda s=shape, k=filters, n=layers, u=upper: MAF(s, k, n, u, activation="tanh"),
+        )
+    ]
+    cases += [
+        case("maf-elu-exp", lambda: MAF((5,), 2, scale="exp"), (5,)),
+        case(
+            "maf-wide-kernel", lambda: MAF((1, 4, 5), 2, kernel_size=5, scale="sigmoid"), (1, 4, 5)
+        ),
+    ]
+    cases += [
+        case(
+            f"emerging-{'upper' if upper else 'lower'}-R{kernel}-{'unit' if unit else 'scaled'}",
+            lambda u=upper, k=kernel, one=unit: _signed(EmergingFactor(3, (3, 4), k, u, one)),
+            (3, 3, 4),
+            volume_preserving=unit,
+        )
+        for upper, kernel, unit in (
+            (False, 3, False),
+            (True, 3, False),
+            (False, 5, True),
+            (True, 1, False),
+            (False, 1, True),
+        )
+    ]
+    cases += [
+        case(
+            f"macow-{way}",
+            lambda way=way, breadth=breadth: MaCowLayer(image, way, 3, breadth=breadth),
+            image,
+        )
+        for way, breadth in (("down", 5), ("up", 3), ("right", 1), ("left", 3))
+    ]
+    cases += [
+        case("iaf-dense", lambda: iaf(vector, 2), vector, inverted=True),
+        case("iaf-conv", lambda: iaf((2, 2, 3), 2, upper=True), (2, 2, 3), inverted=True),
+    ]
+    return cases
+
+
+def upper_of(partition: str) -> bool:
+    return partition == "channel"
+
+
+def _signed(factor: EmergingFactor) -> EmergingFactor:
+    """A factor whose slopes have both signs."""
+    factor.sign[1] = -1.0
+    return factor
+
+
+def _outside_f() -> list[Case]:
+    """Chains of such layers, and layers whose Jacobian is triangular in no ordering."""
+
+    def case(name: str, make: Callable[[], Bijection], shape: tuple[int, ...], **kw) -> Case:
+        return Case(name, _ready(make, len(name), 1.5), shape, **kw)
+
+    order = torch.tensor([2, 0, 1])
+    estimated = {"exact": False, "tolerance": 2e-4}
+    cases = [
+        case("reshape", lambda: Reshape((2, 2, 3), (12,)), (2, 2, 3), volume_preserving=True),
+        case(
+            "channel-permutation",
+            lambda: ChannelPermutation(order, (3, 2, 2)),
+            (3, 2, 2),
+            volume_preserving=True,
+        ),
+        case("entry-scaling", lambda: EntryScaling((2, 3)), (2, 3)),
+        case("invertible-1x1", lambda: invertible_1x1(4, (2, 3)), (4, 2, 3)),
+        case("emerging", lambda: emerging_convolution(2, (4, 3)), (2, 4, 3)),
+        case("glow-step", lambda: glow_step(4, (2, 3), 3), (4, 2, 3)),
+        case("glow-step-emerging", lambda: glow_step(2, (3, 3), 3, "emerging"), (2, 3, 3)),
+        case("macow-unit", lambda: macow_unit((2, 3, 3), 3), (2, 3, 3)),
+        case("planar", lambda: Planar(5), (5,), span=(-0.5, 0.5)),
+        case("sylvester", lambda: Sylvester(6, 3), (6,)),
+        case("sylvester-full", lambda: Sylvester(4, 4), (4,), span=(-0.2, 0.2)),
+        case("i-resnet-dense", lambda: IResNetBlock((4,), 6, 0.9, terms=60), (4,), **estimated),
+        case(
+            "i-resnet-conv",
+            lambda: IResNetBlock((1, 3, 3), 3, 0.9, terms=60),
+            (1, 3, 3),
+            **estimated,
+        ),
+        case("ffjord-rk4", lambda: FFJORD((3,), 5, "rk4", steps=24), (3,), **estimated),
+        case("ffjord-rk4-conv", lambda: FFJORD((1, 3, 3), 2, "rk4", 24), (1, 3, 3), **estimated),
+    ]
+    if find_spec("torchdiffeq") is not None:
+        make = lambda: FFJORD((3,), 5, tolerance=1e-8)  # noqa: E731
+        cases.append(case("ffjord-dopri5", make, (3,), adaptive=1e-6, **estimated))
+    return cases
+
+
 def _cases() -> list[Case]:
     mint, composed = _mint_cases(), _composed_cases()
     trained = [_trained(i, (6, 6)) for i in (0, *HARD, 8)]
@@ -360,21 +539,22 @@ def _cases() -> list[Case]:
         Case("chain-from-pixels", _ready(_pixels, 6, 1.5), (2, 2, 4), span=(0.05, 0.95)),
         Case("mintnet-grey", _ready(_net, 8, 1.5), (1, 4, 4)),
         Case("mintnet-colour", _ready(_net_colour, 9, 1.5), (3, 2, 4)),
+        Case("classifier", _classifier_chain, (3, 4, 4)),
     ]
-    return mint + composed + trained + others
+    return mint + composed + trained + others + _members_of_f() + _outside_f()
 
 
 CASES = _cases()
-TRIANGULAR = [case for case in CASES if case.triangular]
+TRIANGULAR = [case for case in CASES if case.triangular and not case.inverted]
 SMALL = [case for case in CASES if not case.name.startswith("trained")]
 
 
-def jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+def jacobian(function: Callable[[Tensor], Tensor], x: Tensor, row_by_row: bool = False) -> Tensor:
     """The dense Jacobian of one sample at a time, (batch, D, D), by autograd."""
     rows = []
     for sample in x:
         j = torch.autograd.functional.jacobian(
-            lambda s: function(s[None])[0].flatten(), sample, vectorize=True
+            lambda s: function(s[None])[0].flatten(), sample, vectorize=not row_by_row
         )
         rows.append(j.reshape(j.shape[0], -1))
     return torch.stack(rows).detach()

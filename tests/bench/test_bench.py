@@ -7,8 +7,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import torch
 
-from mintnet.bench import bench_growth, bench_invert
+from mintnet.bench import bench_growth, bench_invert, bench_properties
 from mintnet.bench import growth as growth_module
 from mintnet.bench import machine as machine_module
 from mintnet.bench.machine import commit
@@ -29,9 +30,11 @@ def test_every_way_is_measured_on_the_same_targets() -> None:
         "α = 1 with stopping",
         "wavefront",
         "auto",
+        "i-ResNet fixed point, 100 steps",
         "one coordinate at a time",
     ]
     assert ways["algorithm 1, 120 steps"]["evaluations"] == 4 * 121
+    assert ways["i-ResNet fixed point, 100 steps"]["evaluations"] == 4 * 101
     assert ways["one coordinate at a time"]["evaluations"] == 4 * 16
     assert ways["one coordinate at a time"]["extrapolated"]
     for name in ("wavefront", "auto"):
@@ -40,6 +43,61 @@ def test_every_way_is_measured_on_the_same_targets() -> None:
         assert ways[name]["end_to_end_residual"] <= 1e-3
     assert len(figures["layers"]) == 4
     assert figures["auto_over_faster_of_two"] > 0
+
+
+def test_what_takes_too_long_is_extrapolated_and_marked() -> None:
+    figures = bench_invert(_flow(), samples=3, repeats=1, time_limit=0.0)
+    assert all(row["extrapolated"] and row["seconds"] > 0 for row in figures["ways"].values())
+    assert figures["ways"]["algorithm 1, 120 steps"]["evaluations"] == 4 * 121
+    assert figures["auto_over_faster_of_two"] is None
+    in_full = bench_invert(_flow(), samples=3, repeats=1, time_limit=1e6)
+    marked = [name for name, row in in_full["ways"].items() if row["extrapolated"]]
+    assert marked == ["one coordinate at a time"]
+
+
+def test_the_fixed_point_of_i_resnet_fails_openly_where_a_layer_is_no_contraction() -> None:
+    flow = _flow()
+    with torch.no_grad():
+        for layer in flow.net.layers():
+            layer.raw_t.fill_(4.0)  # slopes near 4: x − (f(x) − z) moves away from the root
+    row = bench_invert(flow, samples=2, repeats=1, step=0.5)["ways"][
+        "i-ResNet fixed point, 100 steps"
+    ]
+    assert row["not_certified"] == 2 * 4 and row["worst_residual"] == float("inf")
+
+
+def test_properties_are_those_of_the_paper_but_for_glow() -> None:
+    found = bench_properties()
+    assert found["differences"] == ["Glow, analytic inverse: yes here, no in the paper"]
+    table = found["models"]
+    assert not table["IAF"]["analytic forward"]["holds"]
+    assert table["IAF"]["analytic inverse"]["holds"]
+    assert not table["MAF"]["analytic inverse"]["holds"]
+    assert "64 at 8 × 8" in table["MAF"]["analytic inverse"]["evidence"]
+    assert table["NICE with its scaling layer"]["non-volume preserving"]["holds"]
+
+
+def test_checks_can_fail() -> None:
+    """Each check on something that lacks the property, made by hand."""
+    from mintnet import MintLayer, Squeeze
+    from mintnet.bench import properties
+
+    class Wrong(type(Squeeze(2, (1, 4, 4)))):
+        def transform(self, x):
+            return 2 * super().transform(x)[0], x.new_zeros(len(x))
+
+    squeeze = Squeeze(2, (1, 4, 4)).double()
+    assert properties.exact_likelihood(squeeze).holds
+    assert not properties.exact_likelihood(Wrong(2, (1, 4, 4)).double()).holds
+    assert not properties.non_volume_preserving(squeeze).holds
+    small, large = (MintLayer(1, 2, (size, size)).double() for size in (4, 8))
+    assert not properties.analytic_inverse(small, large).holds
+
+
+def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main(["bench", "properties", "--json", str(tmp_path / "table.json")])
+    assert "differs: Glow" in capsys.readouterr().out
+    assert len(json.loads((tmp_path / "table.json").read_text())["models"]) >= 12
 
 
 def test_growth_covers_its_grid(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mintnet import Bijection, Chain, Composed, MintNet, Solution
+from mintnet import Bijection, Chain, Composed, Inverse, MintNet, Solution
 from mintnet.bijections import AnalyticBijection, TriangularBijection
 from mintnet.calculus import Verdict
 from mintnet.solvers import Wavefront
@@ -24,7 +24,7 @@ def solver_for(case: Case) -> Wavefront | None:
 def jacobian_of(case: Case) -> tuple[Bijection, Tensor, Tensor]:
     """The bijection, two inputs and autograd's Jacobians there."""
     bijection, x = case.build(), case.sample_input(2)
-    return bijection, x, jacobian(lambda x: bijection(x)[0], x)
+    return bijection, x, jacobian(lambda x: bijection(x)[0], x, case.inverted)
 
 
 @cache
@@ -41,10 +41,23 @@ def test_log_det_equals_autograd(case: Case) -> None:
     _, expected = torch.linalg.slogdet(j)
     y, log_det = bijection(x)
     assert y.dtype == torch.float64 and log_det.shape == (2,)
-    error = (log_det.detach() - expected).abs() / expected.abs().clamp(min=1)
-    assert float(error.max()) <= case.tolerance
+    error = (log_det.detach() - expected).abs()
+    if not case.exact:
+        error = (error_of_the_mean(bijection, x, expected) - case.tolerance).clamp(min=0)
+    assert float((error / expected.abs().clamp(min=1)).max()) <= case.tolerance
     if not case.volume_preserving:
         assert float(expected.abs().min()) > 1e-2, "a unit Jacobian hides errors"
+
+
+def error_of_the_mean(bijection: Bijection, x: Tensor, expected: Tensor) -> Tensor:
+    """How far the mean of many estimates is off, beyond four standard errors of that mean."""
+    draws = 20_000
+    with torch.no_grad():
+        found = bijection(x.repeat_interleave(draws, 0))[1].reshape(len(x), draws)
+    assert float(found.std(1).min()) > 1e-3, "an estimate that does not vary is none"
+    allowed = 4 * found.std(1) / draws**0.5
+    assert float(allowed.max()) < 0.05, "the estimate varies too much to say anything"
+    return ((found.mean(1) - expected).abs() - allowed).clamp(min=0)
 
 
 @by_case
@@ -53,16 +66,20 @@ def test_volume_preserving_means_log_det_0(case: Case) -> None:
     assert bool((log_det == 0).all()) is case.volume_preserving
 
 
-@by_triangular
+@pytest.mark.parametrize("case", [c for c in CASES if c.triangular], ids=str)
 def test_jacobian_is_triangular_with_the_slopes_on_its_diagonal(case: Case) -> None:
     bijection, x, j = jacobian_of(case)
-    assert isinstance(bijection, TriangularBijection)
-    rank = bijection.ordering.rank(case.input_shape).flatten()
+    inner = bijection.inner if case.inverted else bijection
+    assert isinstance(inner, TriangularBijection)
+    rank = inner.ordering.rank(case.input_shape).flatten()
     later = rank[None, :] > rank[:, None]  # output i, input j
     assert int(torch.count_nonzero(j[:, later])) == 0
     if len(rank) > 1 and case.name not in DIAGONAL:
         assert int(torch.count_nonzero(j[:, later.T])) > 0, "nothing is seen at all"
-    slope = bijection.evaluate(x)[1].flatten(1)
+    if case.inverted:
+        slope = 1 / inner.evaluate(bijection(x)[0])[1].flatten(1)
+    else:
+        slope = inner.evaluate(x)[1].flatten(1)
     torch.testing.assert_close(j.diagonal(dim1=1, dim2=2), slope, rtol=1e-10, atol=1e-300)
 
 
@@ -118,7 +135,8 @@ def test_solution_says_what_is_true(case: Case) -> None:
     image = bijection.transform(solution.value)[0]
     largest = z.abs().flatten(1).amax(1)
     residual = (image - z).abs().flatten(1).amax(1) / largest
-    floor = 1e-14 if not isinstance(bijection, (Chain, MintNet)) else 1e-12
+    floor = 1e-14 if not isinstance(bijection, (Chain, MintNet, Inverse)) else 1e-12
+    floor = max(floor, case.adaptive)
     assert bool((residual <= 1.01 * solution.residual + floor).all())
     for part in (solution.residual, solution.status, solution.steps, solution.evaluations):
         assert part.shape == (len(z),)
@@ -139,7 +157,8 @@ def test_float32_residual(case: Case) -> None:
             if isinstance(layer, AnalyticBijection):
                 gap = gap - layer.rounding(solution.value)
             gap = gap.flatten(1).amax(1)
-        assert bool((gap <= 1e-5 * z.abs().flatten(1).amax(1)).all())
+        allowed = max(1e-5, case.tolerance)
+        assert bool((gap <= allowed * z.abs().flatten(1).amax(1)).all())
         x = z
 
 
@@ -171,11 +190,14 @@ def test_batch_independence(case: Case) -> None:
         z, log_det = bijection(x)
         for i in range(3):
             y, alone = bijection(x[i : i + 1])
-            torch.testing.assert_close(y[0], z[i], rtol=1e-12, atol=1e-12)
-            torch.testing.assert_close(alone[0], log_det[i], rtol=1e-12, atol=1e-12)
+            slack = max(1e-12, case.adaptive)
+            torch.testing.assert_close(y[0], z[i], rtol=slack, atol=slack)
+            if case.exact:
+                torch.testing.assert_close(alone[0], log_det[i], rtol=1e-12, atol=1e-12)
         alone = bijection.solve(z[1:2], solver_for(case))
     assert int(alone.status[0]) == int(together.status[1])
-    torch.testing.assert_close(alone.value[0], together.value[1], rtol=1e-9, atol=1e-9)
+    slack = max(1e-9, case.adaptive)
+    torch.testing.assert_close(alone.value[0], together.value[1], rtol=slack, atol=slack)
 
 
 @by_case
@@ -187,7 +209,8 @@ def test_a_nan_sample_touches_no_other(case: Case) -> None:
         mixed = bijection.solve(bad, solver_for(case))
     assert mixed.converged.tolist() == [True, False, True]
     assert bool(mixed.value[1].isnan().all())
-    torch.testing.assert_close(mixed.value[::2], clean.value[::2], rtol=1e-9, atol=1e-9)
+    slack = max(1e-9, case.adaptive)
+    torch.testing.assert_close(mixed.value[::2], clean.value[::2], rtol=slack, atol=slack)
 
 
 def _weights(module: nn.Module) -> dict[str, Tensor]:
@@ -212,6 +235,7 @@ def test_gradients_of_output_and_log_det_equal_differences(case: Case) -> None:
     cotangent: list[Tensor] = []
 
     def scalar() -> Tensor:
+        torch.manual_seed(7)  # estimates with the same noise
         y, log_det = bijection(x)
         if not cotangent:
             cotangent.extend((draw(y), draw(log_det)))
@@ -231,9 +255,9 @@ def test_gradients_of_output_and_log_det_equal_differences(case: Case) -> None:
                 w.sub_(amount * d)
         return value
 
-    h = 1e-6 if "leaky" in case.name or case.name == "chain" else 1e-5
+    h = 1e-6 if "leaky" in case.name or case.name == "chain" else max(1e-5, 1e3 * case.adaptive)
     difference = (moved(h) - moved(-h)) / (2 * h)
-    assert difference == pytest.approx(expected, rel=2e-5, abs=1e-5)
+    assert difference == pytest.approx(expected, rel=max(2e-5, 10 * case.adaptive), abs=1e-5)
 
 
 @pytest.mark.parametrize("case", [c for c in SMALL if "leaky" not in c.name], ids=str)

@@ -113,7 +113,8 @@ def test_import_of_other_files(fails, fixtures):
     fails(["import-original", "nowhere.pth", "new"], "nowhere.pth")
     Path("words.pth").write_text("words")
     fails(["import-original", "words.pth", "new"], "words.pth")
-    fails(["import-original", fixtures / "original_classifier.pth", "new"], "classifier")
+    classifier = fixtures / "original_classifier.pth"
+    fails(["import-original", classifier, "new", "--logit-lambda", 0.1], "classifier", "no logit")
     assert not Path("new").exists()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = ("index.md", "ideas.md", "solvers.md", "distributions.md")
+PAGES = ("index.md", "ideas.md", "solvers.md", "distributions.md", "classification.md", "field.md")
 SIZE_LIMIT = 600_000
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +15,7 @@ from mintnet.data import ImageData
 from mintnet.models import Flow
 from mintnet.models.fast import fast_transform, why_not_fast
 from mintnet.models.noise import uniform_noise
+from mintnet.training.fast import has_compiler
 from mintnet.training.plan import Plan
 from mintnet.training.recipe import Recipe
 
@@ -69,12 +68,6 @@ def ways_for(flow: Flow, device: torch.device, compile: bool = True) -> list[Way
     if fast and torch.cuda.get_device_capability(device) >= (8, 0):
         ways.append(Way("ours, fast, bf16", "recorded", "bf16"))
     return ways
-
-
-def has_compiler() -> bool:
-    """Whether there is a C++ compiler, which torch.compile needs on a CPU."""
-    names = (os.environ.get("CXX"), "g++", "clang++", "c++")
-    return any(name and shutil.which(name) for name in names)
 
 
 def make_step(way: Way, flow: Flow, images: Tensor, recipe: Recipe) -> Step:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch
@@ -172,6 +173,17 @@ class MintLayer(TriangularBijection):
                 return y, t + (d2 * mix(d1, product)).unflatten(1, copies).sum(2)
             mixed = torch.einsum("bcjhw,cij->bcihw", d1.unflatten(1, copies), product)
             return y, t + (d2.unflatten(1, copies) * mixed).sum(2).contiguous()
+
+        return evaluate
+
+    def evaluator_of_values(self) -> Callable[[Tensor], Tensor]:
+        """As `evaluator`, without the diagonal of the Jacobian: x ↦ f(x)."""
+        (w1, w2, w3), radius, t = self.weights(), self.kernel_size // 2, self.t
+
+        def evaluate(x: Tensor) -> Tensor:
+            h1 = self.h.value_and_slope(F.conv2d(x, w1, self.bias1, padding=radius))[0]
+            h2 = self.h.value_and_slope(F.conv2d(h1, w2, self.bias2, padding=radius))[0]
+            return t * x + F.conv2d(h2, w3, self.bias3, padding=radius)
 
         return evaluate
 

@@ -120,6 +120,16 @@ class _Lazy:
         return self.made(x)
 
 
+def by_the_calculus(function: Callable[[Any], Any]) -> Evaluator:
+    """Value and slope of a function as the calculus computes them."""
+
+    def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = function(variable(x))
+        return y.data, y.slope
+
+    return evaluate
+
+
 class Composed(TriangularBijection):
     r"""A function of the calculus as a bijection, if it can be proved to be one.
 
@@ -165,12 +175,7 @@ class Composed(TriangularBijection):
     def evaluator(self) -> Evaluator:
         if not self.training:  # in training, weights change with every step
             self.require_proof()
-
-        def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
-            y = self.function(variable(x))
-            return y.data, y.slope
-
-        return evaluate
+        return by_the_calculus(self.function)
 
     @property
     def codomain(self) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """The triangular calculus: values with slopes, masks, linear maps, activations and proofs."""
 
 from mintnet.calculus.certificate import Certificate, NotProvedError, Verdict, certify
+from mintnet.calculus.conditioner import Conditioner, HalfConditioner
 from mintnet.calculus.elementwise import (
     ACTIVATIONS,
     ELU,
@@ -23,7 +24,13 @@ from mintnet.calculus.function import (
     Sum,
 )
 from mintnet.calculus.linear import Convolution, Dense, LinearMap, MaskedConv2d, MaskedLinear
-from mintnet.calculus.masks import causal_taps, channel_mask, conv_mask, dense_mask
+from mintnet.calculus.masks import (
+    causal_taps,
+    channel_mask,
+    conv_mask,
+    dense_mask,
+    pixel_mask,
+)
 from mintnet.calculus.ordering import LOWER, UPPER, Ordering, OrderingError
 from mintnet.calculus.quantity import Quantity
 from mintnet.calculus.range import Range, unbounded
@@ -37,12 +44,14 @@ __all__ = [
     "Arctan",
     "Certificate",
     "Composition",
+    "Conditioner",
     "Constant",
     "Convolution",
     "Dense",
     "Elementwise",
     "Exp",
     "Function",
+    "HalfConditioner",
     "Identity",
     "LeakyReLU",
     "LinearMap",
@@ -67,6 +76,7 @@ __all__ = [
     "channel_mask",
     "conv_mask",
     "dense_mask",
+    "pixel_mask",
     "unbounded",
     "variable",
 ]

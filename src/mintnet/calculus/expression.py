@@ -13,6 +13,7 @@ from mintnet.calculus.ordering import Ordering, common
 from mintnet.calculus.quantity import Quantity
 
 if TYPE_CHECKING:
+    from mintnet.calculus.conditioner import Conditioner
     from mintnet.calculus.elementwise import Elementwise
     from mintnet.calculus.linear import LinearMap
 
@@ -23,6 +24,7 @@ class Operation(Enum):
     INPUT = "input"
     LINEAR = "linear"
     ELEMENTWISE = "elementwise"
+    CONDITION = "condition"
     ADD = "add"
     MULTIPLY = "multiply"
     SCALE = "scale"
@@ -44,6 +46,8 @@ class Expression(Quantity):
     sources: tuple[Expression, ...] = ()
     linear: LinearMap | None = None
     function: Elementwise | None = None
+    conditioner: Conditioner | None = None
+    output: int = 0
     constant: Tensor | float = 0.0
     ordering: Ordering | None = None
 
@@ -53,6 +57,19 @@ class Expression(Quantity):
 
     def apply(self, function: Elementwise) -> Expression:
         return Expression(Operation.ELEMENTWISE, (self,), function=function, ordering=self.ordering)
+
+    def conditioned(self, conditioner: Conditioner) -> tuple[Expression, ...]:
+        ordering = common(self.ordering, conditioner.ordering)
+        return tuple(
+            Expression(
+                Operation.CONDITION,
+                (self,),
+                conditioner=conditioner,
+                output=output,
+                ordering=ordering,
+            )
+            for output in range(conditioner.outputs)
+        )
 
     def add(self, other: Expression) -> Expression:
         ordering = common(self.ordering, other.ordering)

@@ -36,6 +36,13 @@ class LinearMap(ABC):
     def apply(self, data: Tensor, weight: Tensor | None = None) -> Tensor:
         """W v, without the bias; with another weight of the same shape if one is given."""
 
+    def __call__(self, data: Tensor) -> Tensor:
+        """W v + b."""
+        image = self.apply(data)
+        if self.bias is None:
+            return image
+        return image + self.bias.reshape(-1, *(1,) * (data.dim() - 2))
+
     @abstractmethod
     def centre(self) -> Tensor:
         """The weights between entries at the same place, (groups * out, groups * in)."""
@@ -77,8 +84,8 @@ class Convolution(LinearMap):
 
     def mask(self) -> Tensor:
         out, into, size, _ = self.weight.shape
-        groups = self.groups
-        return conv_mask(groups, out // groups, into // groups, size, self.ordering.upper)
+        copies = out // self.groups, into // self.groups
+        return conv_mask(self.groups, *copies, size, self.ordering.upper, self.ordering.name)
 
     def __str__(self) -> str:
         out, into, size = self.weight.shape[0], self.weight.shape[1], self.weight.shape[-1]
@@ -111,9 +118,9 @@ class _Masked(Function):
     mask: Tensor
     kind: ClassVar[type[LinearMap]]
 
-    def __init__(self, mask: Tensor, groups: int, upper: bool, bias: bool) -> None:
+    def __init__(self, mask: Tensor, groups: int, ordering: Ordering, bias: bool) -> None:
         super().__init__()
-        self.groups, self.ordering = groups, Ordering(upper)
+        self.groups, self.ordering = groups, ordering
         self.weight = nn.Parameter(torch.empty(mask.shape))
         self.bias = nn.Parameter(torch.empty(mask.shape[0])) if bias else None
         self.register_buffer("mask", mask, persistent=False)
@@ -123,9 +130,12 @@ class _Masked(Function):
             bound = 1 / math.sqrt(self.weight[0].numel())
             nn.init.uniform_(self.bias, -bound, bound)
 
+    def linear_map(self) -> LinearMap:
+        """The map for the weights as they are."""
+        return self.kind(self.weight * self.mask, self.bias, self.groups, self.ordering)
+
     def forward(self, x: Q) -> Q:
-        weight = self.weight * self.mask
-        return x.through(self.kind(weight, self.bias, self.groups, self.ordering))
+        return x.through(self.linear_map())
 
 
 class MaskedConv2d(_Masked):
@@ -138,6 +148,8 @@ class MaskedConv2d(_Masked):
         kernel_size: R, odd.
         upper: see later entries instead of earlier ones.
         bias: add a constant to each output channel.
+        order: "raster" (Eq. 7), or "pixel" for all channels of a pixel before the next pixel.
+        strict: see strictly earlier entries alone, so that every slope is exactly 0.
 
     Shapes: (batch, C * copies_in, H, W) → (batch, C * copies_out, H, W).
 
@@ -158,14 +170,18 @@ class MaskedConv2d(_Masked):
         kernel_size: int = 3,
         upper: bool = False,
         bias: bool = True,
+        order: str = "raster",
+        strict: bool = False,
     ) -> None:
-        mask = conv_mask(channels, copies_out, copies_in, kernel_size, upper)
-        super().__init__(mask, channels, upper, bias)
+        mask = conv_mask(channels, copies_out, copies_in, kernel_size, upper, order, strict)
+        super().__init__(mask, channels, Ordering(upper, order), bias)
         self.channels = channels
 
 
 class MaskedLinear(_Masked):
     r"""A triangular matrix, the basic module for vectors: v ↦ (W ⊙ M) v + b.
+
+    With ``strict`` each entry sees strictly earlier ones alone, and every slope is exactly 0.
 
     Shapes: (batch, features * copies_in) → (batch, features * copies_out).
 
@@ -186,7 +202,8 @@ class MaskedLinear(_Masked):
         copies_out: int = 1,
         upper: bool = False,
         bias: bool = True,
+        strict: bool = False,
     ) -> None:
-        mask = dense_mask(features, copies_out, copies_in, upper)
-        super().__init__(mask, features, upper, bias)
+        mask = dense_mask(features, copies_out, copies_in, upper, strict)
+        super().__init__(mask, features, Ordering(upper), bias)
         self.features = features

@@ -50,23 +50,64 @@ def channel_mask(channels: int, kernel_size: int, upper: bool = False) -> Tensor
     return earlier | ((into == out) & causal_taps(kernel_size, upper))
 
 
-def conv_mask(
-    channels: int, copies_out: int, copies_in: int, kernel_size: int, upper: bool = False
-) -> Tensor:
-    """The mask of Eq. 7 repeated copies_out × copies_in times, channel-major.
+def pixel_mask(channels: int, kernel_size: int, upper: bool = False) -> Tensor:
+    r"""The mask of the pixel order: earlier pixels wholly, and at its own pixel channels j ≤ i.
 
+    .. code-block:: text
+
+        M[i, j, m, n] = 1   if (m, n) is before the centre,  or  is the centre and j ≤ i
+                        0   otherwise
+
+    The upper variant is its mirror image in channel, row and column. Shape: (C, C, R, R), boolean.
+
+    Examples:
+        >>> pixel_mask(2, 3)[0].int().flatten(1).tolist()
+        [[1, 1, 1, 1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 0, 0, 0, 0, 0]]
+    """
+    check_positive(channels=channels)
+    centre = kernel_size // 2
+    mask = causal_taps(kernel_size, upper).repeat(channels, channels, 1, 1)
+    square = torch.ones(channels, channels, dtype=torch.bool)
+    mask[:, :, centre, centre] = square.triu() if upper else square.tril()
+    return mask
+
+
+def conv_mask(
+    channels: int,
+    copies_out: int,
+    copies_in: int,
+    kernel_size: int,
+    upper: bool = False,
+    order: str = "raster",
+    strict: bool = False,
+) -> Tensor:
+    """A mask repeated copies_out × copies_in times, channel-major: Eq. 7, or that of the pixels.
+
+    ``strict`` leaves an entry's own coordinate out, so that it sees earlier ones alone.
     Shape: (channels * copies_out, channels * copies_in, R, R), boolean.
 
     Examples:
         >>> conv_mask(2, 1, 2, kernel_size=1).int().flatten(1).tolist()
         [[1, 1, 0, 0], [1, 1, 1, 1]]
+        >>> conv_mask(2, 1, 2, kernel_size=1, strict=True).int().flatten(1).tolist()
+        [[0, 0, 0, 0], [1, 1, 0, 0]]
     """
     check_positive(copies_out=copies_out, copies_in=copies_in)
-    mask = channel_mask(channels, kernel_size, upper)
+    if order not in MASKS:
+        raise ValueError(f"there is no mask for the order {order!r}; choose {' or '.join(MASKS)}")
+    mask = MASKS[order](channels, kernel_size, upper)
+    if strict:
+        centre = kernel_size // 2
+        mask[:, :, centre, centre] &= ~torch.eye(channels, dtype=torch.bool)
     return mask.repeat_interleave(copies_out, dim=0).repeat_interleave(copies_in, dim=1)
 
 
-def dense_mask(features: int, copies_out: int, copies_in: int, upper: bool = False) -> Tensor:
+MASKS = {"raster": channel_mask, "pixel": pixel_mask}
+
+
+def dense_mask(
+    features: int, copies_out: int, copies_in: int, upper: bool = False, strict: bool = False
+) -> Tensor:
     """The mask of a triangular matrix with several copies of each feature.
 
     Shape: (features * copies_out, features * copies_in), boolean.
@@ -75,7 +116,7 @@ def dense_mask(features: int, copies_out: int, copies_in: int, upper: bool = Fal
         >>> dense_mask(3, 1, 1).int().tolist()
         [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
     """
-    return conv_mask(features, copies_out, copies_in, 1, upper)[:, :, 0, 0]
+    return conv_mask(features, copies_out, copies_in, 1, upper, strict=strict)[:, :, 0, 0]
 
 
 def check_positive(**sizes: int) -> None:

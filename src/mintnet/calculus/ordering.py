@@ -16,10 +16,18 @@ class OrderingError(ValueError):
 class Ordering:
     r"""A total order of the coordinates of one sample.
 
-    In the *raster* order an image is read channel by channel, row by row, column by column; a
-    vector is read from its first entry to its last. ``upper`` reads it backwards. A map is
-    triangular in an ordering when each output entry depends only on input entries of the same
-    rank or earlier.
+    A map is triangular in an ordering when each output entry depends only on input entries of
+    the same rank or earlier. The names say how an image is read:
+
+    .. code-block:: text
+
+        raster         channel by channel, in each row by row, column by column
+        pixel          row by row, column by column, at each pixel channel by channel
+        row, column    row by row (or column by column), all channels of one together
+        checkerboard   the pixels with even row + column, then those with odd
+
+    A vector is read from its first entry to its last; as a checkerboard, its even entries come
+    before its odd ones. ``upper`` reads everything backwards.
 
     Examples:
         >>> LOWER.rank((2, 1, 3)).flatten().tolist()
@@ -31,13 +39,46 @@ class Ordering:
     upper: bool = False
     name: str = "raster"
 
+    def __post_init__(self) -> None:
+        if self.name not in ORDERS:
+            raise ValueError(f"unknown ordering {self.name!r}; choose one of {', '.join(ORDERS)}")
+
     def rank(self, shape: tuple[int, ...]) -> Tensor:
         """The position of every coordinate in this order, an integer tensor of ``shape``."""
         rank = torch.arange(torch.Size(shape).numel()).reshape(shape)
+        if self.name == "checkerboard":
+            squares = checkerboard(shape).expand(shape)
+            rank = (rank + squares * rank.numel()).flatten().argsort().argsort().reshape(shape)
+        elif self.name in AXES and len(shape) == 3:
+            axes = AXES[self.name]
+            read = torch.arange(rank.numel()).reshape([shape[axis] for axis in axes])
+            rank = read.permute([axes.index(axis) for axis in range(3)])
         return rank.max() - rank if self.upper else rank
 
     def __str__(self) -> str:
         return f"{'upper' if self.upper else 'lower'} {self.name} ordering"
+
+
+AXES = {"pixel": (1, 2, 0), "row": (1, 0, 2), "column": (2, 0, 1)}
+"""The axes (channel, row, column) from the slowest to the fastest."""
+
+ORDERS = ("raster", *AXES, "checkerboard")
+
+
+def checkerboard(shape: tuple[int, ...]) -> Tensor:
+    """The squares of a checkerboard: the parity of row + column, or of a vector's index.
+
+    Shape: one that broadcasts to ``shape``; integers 0 and 1.
+
+    Examples:
+        >>> checkerboard((3, 2, 3))
+        tensor([[[0, 1, 0],
+                 [1, 0, 1]]])
+    """
+    if len(shape) == 1:
+        return torch.arange(shape[0]) % 2
+    row, column = torch.arange(shape[-2]), torch.arange(shape[-1])
+    return ((row[:, None] + column) % 2).expand(1, -1, -1).clone()
 
 
 LOWER = Ordering(upper=False)

@@ -10,6 +10,7 @@ from torch import Tensor
 from mintnet.calculus.ordering import Ordering
 
 if TYPE_CHECKING:
+    from mintnet.calculus.conditioner import Conditioner
     from mintnet.calculus.elementwise import Elementwise
     from mintnet.calculus.linear import LinearMap
 
@@ -32,6 +33,10 @@ class Quantity(ABC):
     @abstractmethod
     def apply(self, function: Elementwise) -> Self:
         """The image under an element-wise function."""
+
+    @abstractmethod
+    def conditioned(self, conditioner: Conditioner) -> tuple[Self, ...]:
+        """The outputs of a network of strictly earlier entries, each with slope 0."""
 
     @abstractmethod
     def add(self, other: Self) -> Self:

@@ -14,6 +14,7 @@ from mintnet.calculus.quantity import Quantity, check_groups, fitting
 from mintnet.calculus.value import mix
 
 if TYPE_CHECKING:
+    from mintnet.calculus.conditioner import Conditioner
     from mintnet.calculus.elementwise import Elementwise
     from mintnet.calculus.linear import LinearMap
 
@@ -23,7 +24,8 @@ class Range(Quantity):
     """What is known of a value and its slope for all inputs at once.
 
     Besides the two intervals it carries where the value is affine in its own coordinate (with
-    the earlier entries fixed), and ``blame``: the part at which the slope first lost its sign.
+    the earlier entries fixed), ``blame``, the part at which the slope first lost its sign, and
+    ``maker``, what to call it when it is to blame.
     Shapes: a batch of one, otherwise as in `Value`.
     """
 
@@ -33,6 +35,7 @@ class Range(Quantity):
     ordering: Ordering | None = None
     blame: str | None = None
     groups: int | None = None
+    maker: str = "values"
 
     def through(self, linear: LinearMap) -> Range:
         check_groups(linear, self.groups, tuple(self.value.low.shape[1:]))
@@ -55,6 +58,21 @@ class Range(Quantity):
         slope = self.slope * function.slope_range(self.value)
         return self._result(value, slope, slope.zero, self.ordering, f"{function}", self)
 
+    def conditioned(self, conditioner: Conditioner) -> tuple[Range, ...]:
+        shape = tuple(self.value.low.shape[1:])
+        # A weight that is NaN or infinite: nothing is known of the network.
+        sound = all(bool(weight.isfinite().all()) for weight in conditioner.parameters())
+        slope = torch.full((1, *shape), 0.0 if sound else INF, dtype=torch.float64)
+        image = Range(
+            conditioner.value_range(shape),
+            Interval.of(-slope, slope),
+            torch.full_like(slope, sound, dtype=torch.bool),
+            common(self.ordering, conditioner.ordering),
+            groups=self.groups,
+            maker=str(conditioner),
+        )
+        return (image,) * conditioner.outputs
+
     def add(self, other: Range) -> Range:
         value, slope = self.value + other.value, self.slope + other.slope
         affine = self.affine & other.affine
@@ -67,7 +85,7 @@ class Range(Quantity):
         slope = self.slope * other.value + self.value * other.slope
         affine = (self.affine & other.slope.zero) | (other.affine & self.slope.zero)
         ordering = common(self.ordering, other.ordering)
-        what = f"the product of values in {_span(self.value)} and in {_span(other.value)}"
+        what = f"the product of {_factor(self)} and {_factor(other)}"
         return self._result(value, slope, affine, ordering, what, self, other)
 
     def scale(self, factor: Tensor | float) -> Range:
@@ -91,12 +109,11 @@ class Range(Quantity):
         *sources: Range,
     ) -> Range:
         blame = next((source.blame for source in sources if source.blame), None)
-        if blame is None and bool((slope.sign == 0).any()):
-            where = (slope.sign == 0).nonzero()[0].tolist()[1:]
-            part = slope.low[slope.sign == 0][0].item(), slope.high[slope.sign == 0][0].item()
+        lost = (slope.sign == 0) & ~slope.zero  # a slope of exactly 0 blames nobody until the end
+        if blame is None and bool(lost.any()):
+            where = lost.nonzero()[0].tolist()[1:]
+            part = slope.low[lost][0].item(), slope.high[lost][0].item()
             blame = f"{what} at entry {tuple(where)} can have a slope in {_text(*part)}"
-            if part == (0.0, 0.0):  # a slope of exactly 0 blames nobody until the end
-                blame = None
         groups = next((source.groups for source in sources if source.groups), None)
         return Range(value, slope, affine, ordering, blame, groups)
 
@@ -119,6 +136,10 @@ def _unless_broken(slope: Interval, offset: Tensor) -> Interval:
     broken = ~offset.detach().cpu().isfinite().expand(slope.low.shape)
     low = torch.where(broken, -INF, slope.low)
     return Interval.of(low, torch.where(broken, INF, slope.high), slope.sign * ~broken)
+
+
+def _factor(part: Range) -> str:
+    return f"{part.maker} in {_span(part.value)}"
 
 
 def _span(interval: Interval) -> str:

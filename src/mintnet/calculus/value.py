@@ -13,6 +13,7 @@ from mintnet.calculus.ordering import Ordering, common
 from mintnet.calculus.quantity import Quantity, check_groups, fitting
 
 if TYPE_CHECKING:
+    from mintnet.calculus.conditioner import Conditioner
     from mintnet.calculus.elementwise import Elementwise
     from mintnet.calculus.linear import LinearMap
 
@@ -28,6 +29,7 @@ class Value(Quantity):
         input            v = x                 slope 1
         masked linear    v = W u + b           slope diag(W) · slope(u)
         activation       v = h(u)              slope h'(u) · slope(u)
+        network of strictly earlier entries    slope 0
         λ u + μ w                              λ slope(u) + μ slope(w)
         u · w                                  slope(u) · w + u · slope(w)
 
@@ -50,15 +52,16 @@ class Value(Quantity):
 
     def through(self, linear: LinearMap) -> Value:
         check_groups(linear, self.groups, tuple(self.data.shape[1:]))
-        data = linear.apply(self.data)
-        if linear.bias is not None:
-            data = data + linear.bias.reshape(-1, *(1,) * (data.dim() - 2))
-        slope = mix(self.slope, linear.diagonal())
-        return Value(data, slope, common(self.ordering, linear.ordering), linear.groups)
+        slope, ordering = mix(self.slope, linear.diagonal()), common(self.ordering, linear.ordering)
+        return Value(linear(self.data), slope, ordering, linear.groups)
 
     def apply(self, function: Elementwise) -> Value:
         data, slope = function.value_and_slope(self.data)
         return replace(self, data=data, slope=slope * self.slope)
+
+    def conditioned(self, conditioner: Conditioner) -> tuple[Value, ...]:
+        ordering, none = common(self.ordering, conditioner.ordering), torch.zeros_like(self.data)
+        return tuple(Value(part, none, ordering, self.groups) for part in conditioner(self.data))
 
     def add(self, other: Value) -> Value:
         self._check_same_shape(other, "add")

@@ -32,6 +32,9 @@ class Invert(Command):
     step: float | None = None
     """α of Algorithm 1; tuned on the published grid if it is not given."""
 
+    time_limit: float | None = None
+    """Seconds that a way may take; what would take longer is extrapolated, and marked."""
+
     device: str = "auto"
     """Where to compute: cpu, cuda, or auto for a GPU if there is one."""
 
@@ -51,13 +54,17 @@ class Invert(Command):
             self.seed,
             self.repeats,
             self.step,
+            self.time_limit,
             note=lambda line: out.print(line, style="dim"),
         )
         table = Table(title=f"{self.count} samples, {figures['machine']['device']}")
-        for heading in ("way", "seconds", "speed-up", "evaluations", "per layer", "end to end"):
+        paper = figures["paper_seconds"] if self.count == 64 else {}
+        headings = ["way", "seconds", "speed-up", "evaluations", "per layer", "end to end"]
+        for heading in [*headings, *(["paper, TITAN Xp"] if paper else [])]:
             table.add_column(heading, justify="left" if heading == "way" else "right")
         for name, row in figures["ways"].items():
             end = row["end_to_end_residual"]
+            said = [f"{paper[name]:.2f}" if name in paper else "–"] if paper else []
             table.add_row(
                 name + (" (extrapolated)" if row["extrapolated"] else ""),
                 f"{row['seconds']:.3f}",
@@ -65,10 +72,12 @@ class Invert(Command):
                 f"{row['evaluations']:.0f}",
                 f"{row['worst_residual']:.1e}",
                 "–" if end is None else f"{end:.1e}",
+                *said,
             )
         out.print(table)
         ratio = figures["auto_over_faster_of_two"]
-        out.print(f"auto takes {ratio:.2f} times the sum of the faster solver of each layer")
+        if ratio is not None:
+            out.print(f"auto takes {ratio:.2f} times the sum of the faster solver of each layer")
         picture = render(partial(draw_invert, figures=figures), kind=self.out.suffix.lower()[1:])
         out.print(write_picture(picture, self.out)[1])
         return with_origin(self, figures)
@@ -96,6 +105,34 @@ class Growth(Command):
         figures = bench_growth(self.filters, self.device, note=lambda line: out.print(line))
         picture = render(partial(draw_growth, figures=figures), kind=self.out.suffix.lower()[1:])
         out.print(write_picture(picture, self.out)[1])
+        return with_origin(self, figures)
+
+
+@dataclass(kw_only=True)
+class Properties(Command):
+    """Find the properties of each family of flows by checks, and compare with the paper's table."""
+
+    evidence: bool = False
+    """Print what each check found."""
+
+    def run(self) -> dict[str, Any]:
+        from mintnet.bench import bench_properties
+        from mintnet.bench.properties import PROPERTIES
+
+        out = console()
+        figures = bench_properties(note=lambda line: out.print(line, style="dim"))
+        table = Table("model", *PROPERTIES)
+        for name, row in figures["models"].items():
+            cells = ("yes" if row[title]["holds"] else "no" for title in PROPERTIES)
+            if self.evidence:
+                cells = (
+                    f"{cell}: {row[t]['evidence']}"
+                    for cell, t in zip(cells, PROPERTIES, strict=True)
+                )
+            table.add_row(name, *cells)
+        out.print(table)
+        for line in figures["differences"]:
+            out.print(f"differs: {line}")
         return with_origin(self, figures)
 
 

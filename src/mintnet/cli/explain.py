@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -104,13 +105,20 @@ class Explain(ModelCommand):
         partner, told = self._partner(opened, image, label)
         shares = [(k + 1) / self.steps for k in range(self.steps)]
         moves = [0.2 * 0.5 ** (self.steps - 1 - k) for k in range(self.steps)]
-        paths = [
-            back,
-            explainer.free(image, partner, moves),
-            explainer.held(image, partner, shares),
-            explainer.free_towards(image, label, moves),
-            explainer.towards(image, label, shares),
-        ]
+        rows: dict[str, Callable[[], PicturePath]] = {
+            "moving freely with logits unchanged": lambda: explainer.free(image, partner, moves),
+            "along pictures with logits held": lambda: explainer.held(image, partner, shares),
+            f"moving freely towards class {label}": lambda: explainer.free_towards(
+                image, label, moves
+            ),
+            f"along pictures towards class {label}": lambda: explainer.towards(
+                image, label, shares
+            ),
+        }
+        paths = [back]
+        for number, (what, draw) in enumerate(rows.items(), 2):
+            console().print(f"row {number} of 5: {what}", style="dim")
+            paths.append(draw())
         return paths, partner, told
 
     def _partner(self, opened: OpenClassifier, image: Tensor, label: int) -> tuple[Tensor, str]:

@@ -36,6 +36,7 @@ COMMANDS = {
     "bench sample": "mintnet.cli.bench_sample:BenchSample",
     "bench invert": "mintnet.cli.bench:Invert",
     "bench growth": "mintnet.cli.bench:Growth",
+    "bench properties": "mintnet.cli.bench:Properties",
     "demo": "mintnet.cli.demo:Demo",
 }
 """Where each command is; "group name" makes a command of a group. A new one is a line here."""

@@ -32,14 +32,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mintnet.bijections import MintLayer
 from mintnet.models.classifier import Classifier
 from mintnet.solvers import Solver
 
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
 """How far along each path pictures are shown."""
 
-MU = 0.1
-"""What a change of pixels counts against a change of logits, both squared."""
+PIXEL_WEIGHT = 3e-4
+"""What changes of pixels count against changes of logits, both squared, these as shares of the
+change that the path is about."""
 
 FREE_MOVES = (0.01, 0.02, 0.05, 0.1, 0.2)
 """Root mean square of the pixels' change in a free move, as shares of the range of pixels."""
@@ -132,7 +134,10 @@ class Path:
 
 
 class Explainer:
-    """Answers questions about pictures; works in float64 on a copy of the classifier.
+    """Answers questions about pictures; works on copies of the classifier.
+
+    Inverses, and all figures, are computed in float64; the search along pictures, which any
+    picture may come out of, in float32.
 
     Args:
         classifier: in evaluation mode.
@@ -162,9 +167,9 @@ class Explainer:
             raise ValueError("pictures are explained in evaluation mode; call .eval() first")
         if smooth < 0 or rounds < 1:
             raise ValueError(f"smooth is at least 0 and rounds 1; got {smooth} and {rounds}")
-        self.model = copy.deepcopy(classifier).double()
-        for parameter in self.model.parameters():
-            parameter.requires_grad_(False)
+        self.model = _frozen(copy.deepcopy(classifier).double())
+        self.values = _values(self.model)
+        self.quick = _values(copy.deepcopy(classifier).float())
         self.solver, self.rounds = solver, rounds
         self.smoothed = _gaussian(smooth)
         ends = torch.tensor([0.0, self.model.levels - 1.0], dtype=torch.float64)
@@ -236,13 +241,14 @@ class Explainer:
         goal = self._prepared(partner)
         every = torch.eye(self.model.classes, dtype=x.dtype, device=x.device)
         target = self.model.head(self._features(x))[0]
+        scale = float((self.model.head(self._features(goal))[0] - target).abs().max())
         note = (
             "from the first picture towards the one on the right, as far as it goes while all "
             "logits stay as they are"
         )
         steps, at = [], x
         for share in shares:
-            at = self._approach(at, x + share * (goal - x), every, target)
+            at = self._approach(at, x + share * (goal - x), every, target, scale)
             steps.append(self._invert(self._features(at), x, share))
         return Path("Along pictures, logits held", note, start, tuple(steps), has_goal=True)
 
@@ -268,7 +274,7 @@ class Explainer:
         steps, at = [], x
         for share in shares:
             target = (begin * (1 - 2 * share)).expand(len(rows))
-            at = self._approach(at, x, rows, target, at_least)
+            at = self._approach(at, x, rows, target, 2 * abs(float(begin)), at_least)
             steps.append(self._invert(self._features(at), x, share))
         note = "the least change of pixels that moves the logits of the two classes past each other"
         return Path(f"Along pictures towards class {label}", note, start, tuple(steps))
@@ -287,7 +293,11 @@ class Explainer:
         return self.model.prepared(image[None].to(self.model.device))
 
     def _features(self, x: Tensor) -> Tensor:
-        return self.model.values(self.model.padded(x))
+        return self.values(self.model.padded(x))
+
+    def _quick_logits(self, x: Tensor) -> Tensor:
+        """Logits by features in float32, (batch, classes) float64."""
+        return self.model.head(self.quick(self.model.padded(x).float()).double())
 
     @torch.no_grad()
     def _invert(self, z: Tensor, origin: Tensor, share: float) -> Shown:
@@ -299,7 +309,7 @@ class Explainer:
         pixels = model.pixels.denormalized(x)
         image = model.to_images(x.nan_to_num()) if sure else model.to_images(origin) * 0
         outside = (pixels < -0.5) | (pixels > model.levels - 0.5)
-        before = model.pixels.denormalized(origin)
+        before = model.pixels.denormalized(origin).round()  # it was made of bytes
         span = model.levels - 1
         return Shown(
             share=share,
@@ -332,14 +342,17 @@ class Explainer:
         wish: Tensor,
         rows: Tensor,
         target: Tensor,
+        scale: float,
         at_least: Tensor | None = None,
     ) -> Tensor:
         """A picture near ``wish`` whose logits l fulfil rows · l = target, pixels in range.
 
-        Damped Gauss-Newton steps on ½ ‖rows · l − target‖² + ½ μ ‖x − wish‖². Rows that are
+        Damped Gauss-Newton steps on ½ ‖rows · l − target‖² + ½ μ ‖x − wish‖², where μ goes with
+        the square of ``scale``, the size of the changes of logits that matter. Rows that are
         marked in ``at_least`` fulfil rows · l ≥ target instead.
         """
-        mu, damping = MU, 1e-2
+        mu = PIXEL_WEIGHT * max(scale, 1e-6) ** 2
+        damping = 0.1 * mu
 
         def missing(value: Tensor) -> Tensor:
             left = target - value
@@ -358,14 +371,15 @@ class Explainer:
                 asked = torch.ones_like(left) > 0 if at_least is None else ~at_least | (left > 0)
                 step = self._step(x, wish, slopes[asked], left[asked], mu, damping)
                 trial = torch.maximum(torch.minimum(x + step, self.high), self.low)
-                found = merit(rows @ self.model.head(self._features(trial))[0], trial)
+                with torch.no_grad():
+                    found = merit(rows @ self._quick_logits(trial)[0], trial)
                 if found < best:
                     break
                 damping *= 5
             else:
                 return x
             settled = best - found < 1e-3 * best
-            x, best, damping = trial, found, max(damping / 5, 1e-4)
+            x, best, damping = trial, found, max(damping / 5, 1e-3 * mu)
             if settled:
                 return x
             value, slopes = self._linearized(x, rows)
@@ -392,12 +406,40 @@ class Explainer:
         return step
 
     def _linearized(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """rows · logits and their gradients with respect to x, (R,) and (R, C, H, W)."""
+        """rows · logits and their gradients with respect to x, (R,) and (R, C, H, W).
+
+        Each row has a copy of the picture, so that one pass gives all gradients.
+        """
         with torch.enable_grad():
-            x = x.detach().requires_grad_(True)
-            values = rows @ self.model.head(self._features(x))[0]
-            slopes = [torch.autograd.grad(value, x, retain_graph=True)[0][0] for value in values]
-        return values.detach(), torch.stack(slopes)
+            copies = x.detach().expand(len(rows), *x.shape[1:]).contiguous().requires_grad_(True)
+            values = (rows * self._quick_logits(copies)).sum(1)
+            (slopes,) = torch.autograd.grad(values.sum(), copies)
+        return values.detach(), slopes
+
+
+def _frozen(model: Classifier) -> Classifier:
+    """The model with the weights of its layers masked and constrained once and for all."""
+    for part in model.chain:
+        if isinstance(part, MintLayer):
+            weights = tuple(weight.detach() for weight in part.weights())
+            part.weights = lambda weights=weights: weights  # type: ignore[method-assign, misc]
+    return model.requires_grad_(False)
+
+
+def _values(model: Classifier) -> Callable[[Tensor], Tensor]:
+    """The chain of layers alone, of a model whose weights do not change."""
+    parts = [
+        part.transform if not isinstance(part, MintLayer) else part.evaluator_of_values()
+        for part in _frozen(model).chain
+    ]
+
+    def values(x: Tensor) -> Tensor:
+        for part in parts:
+            found = part(x)
+            x = found if isinstance(found, Tensor) else found[0]
+        return x
+
+    return values
 
 
 def _gaussian(width: float) -> Callable[[Tensor], Tensor]:

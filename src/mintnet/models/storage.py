@@ -18,7 +18,11 @@ FORMAT = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 
-SHIPPED: dict[str, Path] = {}
+SHIPPED: dict[str, Path] = {
+    folder.name: folder
+    for folder in sorted((Path(__file__).parents[1] / "weights").glob("*"))
+    if (folder / CONFIG).is_file()
+}
 """Models that come with the package, by the name that the command line has for them."""
 
 

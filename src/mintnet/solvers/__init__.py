@@ -3,10 +3,12 @@
 from mintnet.solvers.auto import Auto
 from mintnet.solvers.base import REMEDY, TOLERANCES, Solver, System
 from mintnet.solvers.bisection import Bisection
+from mintnet.solvers.dual import StructureError
 from mintnet.solvers.fixed_point import FixedPoint
 from mintnet.solvers.gradient import attach_gradient
+from mintnet.solvers.residual import ResidualIteration
 from mintnet.solvers.solution import InversionError, Solution, Status, relative_residual
-from mintnet.solvers.wavefront import StructureError, Wavefront
+from mintnet.solvers.wavefront import Wavefront
 
 __all__ = [
     "REMEDY",
@@ -15,6 +17,7 @@ __all__ = [
     "Bisection",
     "FixedPoint",
     "InversionError",
+    "ResidualIteration",
     "Solution",
     "Solver",
     "Status",

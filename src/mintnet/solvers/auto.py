@@ -12,15 +12,19 @@ from torch import Tensor
 
 from mintnet.solvers.base import Solver, System
 from mintnet.solvers.bisection import Bisection
+from mintnet.solvers.dual import StructureError
 from mintnet.solvers.fixed_point import FixedPoint
 from mintnet.solvers.solution import Solution, merged
-from mintnet.solvers.wavefront import StructureError, Wavefront
+from mintnet.solvers.wavefront import Wavefront
 
 EASY = 8
 """Steps of Algorithm 1 that no other solver beats, so that none is tried."""
 
 BISECTABLE = 512
 """Coordinates of a sample up to which bisection is worth its time."""
+
+PER_LEVEL = 5e-4
+"""Seconds that a level of the wavefront takes at the least on a CPU."""
 
 ROUTES: dict[str, Solver] = {
     "full steps": FixedPoint(step=1.0, max_steps=60),
@@ -56,10 +60,15 @@ class Experience:
 
     def bounded(self, solver: Solver) -> Solver:
         """The solver with no more steps than the best route has time for."""
-        limit = min(self.seconds.values(), default=float("inf")) / (self.seconds_per_step or 1)
+        limit = self.least / (self.seconds_per_step or 1)
         if not isinstance(solver, FixedPoint) or not self.seconds_per_step or limit == float("inf"):
             return solver
         return replace(solver, max_steps=min(solver.max_steps, EASY + math.ceil(limit)))
+
+    @property
+    def least(self) -> float:
+        """The time of the fastest route known."""
+        return min(self.seconds.values(), default=float("inf"))
 
     def best(self) -> str:
         """The fastest route known."""
@@ -115,12 +124,15 @@ class Auto(Solver):
     ) -> tuple[Solution, bool]:
         """Every route once, none for longer than the best; the answer with most certified.
 
-        The wavefront comes first, since its time is no gamble.
+        On a GPU the wavefront comes first, since its time is no gamble; elsewhere it is left out
+        where so many levels cannot be walked in the time of the best.
         """
         known.explored = True
-        answers = []
-        for route in reversed(ROUTES):
+        answers: list[tuple[Solution, bool]] = []
+        for route in reversed(ROUTES) if z.is_cuda else ROUTES:
             solver = known.bounded(ROUTES[route])
+            if answers and route == "wavefront" and _levels(z) * PER_LEVEL > known.least:
+                continue
             try:
                 if z.is_cuda:  # compilers and recorders have their first time
                     solver._solve(system, z, scale)
@@ -128,6 +140,12 @@ class Auto(Solver):
             except StructureError:
                 known.seconds[route] = float("inf")
         return max(answers, key=lambda answer: int(answer[0].converged.sum()))
+
+
+def _levels(z: Tensor) -> int:
+    """How many levels an image has for 3 × 3 kernels: 4c + 2r + q."""
+    c, h, w = z.shape[1:] if z.dim() == 4 else (z[0].numel(), 1, 1)
+    return 4 * (c - 1) + 2 * (h - 1) + w
 
 
 def _timed(

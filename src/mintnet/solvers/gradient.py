@@ -16,29 +16,36 @@ GRADIENT_TOLERANCES = {torch.float32: 1e-4, torch.float64: 1e-10}
 
 
 def attach_gradient(
-    x: Tensor, z: Tensor, evaluate: Callable[[Tensor], tuple[Tensor, Tensor]], name: str
+    x: Tensor,
+    z: Tensor,
+    evaluate: Callable[[Tensor], tuple[Tensor, Tensor]],
+    name: str,
+    max_steps: int | None = None,
 ) -> Tensor:
     r"""The solution x of f_θ(x) = z as a differentiable function of z and θ.
 
     From f_θ(x) = z follows dx = J⁻¹ (dz − ∂_θ f dθ). Backward therefore solves Jᵀ u = g, which
     is triangular, hands u to z, and −u to f_θ at the fixed x, which passes it on to the weights.
+    A triangular system ends by itself; for others ``max_steps`` says when to give up.
 
     Shapes: x and z alike.
     """
     with true_float32():
         gap = z - evaluate(x.detach())[0]
-    return _Inverse.apply(gap, x.detach(), evaluate, name)  # type: ignore[no-any-return,no-untyped-call]
+    return _Inverse.apply(gap, x.detach(), evaluate, name, max_steps)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _Inverse(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, gap: Tensor, x: Tensor, evaluate: Any, name: str) -> Tensor:
+    def forward(
+        ctx: Any, gap: Tensor, x: Tensor, evaluate: Any, name: str, max_steps: int | None
+    ) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.evaluate, ctx.name = evaluate, name
+        ctx.evaluate, ctx.name, ctx.max_steps = evaluate, name, max_steps
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "second derivatives through an inverse are not available; differentiate the "
@@ -46,11 +53,16 @@ class _Inverse(torch.autograd.Function):
             )
         (x,) = ctx.saved_tensors
         with true_float32():
-            return solve_transposed(x, gradient, ctx.evaluate, ctx.name), None, None, None
+            found = solve_transposed(x, gradient, ctx.evaluate, ctx.name, ctx.max_steps)
+        return found, None, None, None, None
 
 
 def solve_transposed(
-    x: Tensor, g: Tensor, evaluate: Callable[[Tensor], tuple[Tensor, Tensor]], name: str
+    x: Tensor,
+    g: Tensor,
+    evaluate: Callable[[Tensor], tuple[Tensor, Tensor]],
+    name: str,
+    max_steps: int | None = None,
 ) -> Tensor:
     """u with J(x)ᵀ u = g, by Algorithm 1 with α = 1 on the transposed system.
 
@@ -66,7 +78,7 @@ def solve_transposed(
     residual = torch.full_like(scale, float("inf"))
     best, steps = u, 0
     floor = 16 * torch.finfo(g.dtype).eps
-    for steps in range(x[0].numel() + 2):  # noqa: B007
+    for steps in range(max_steps or x[0].numel() + 2):  # noqa: B007
         (image,) = torch.autograd.grad(y, at, u, retain_graph=True)
         now = relative_residual(image - g, scale)
         better = (now < residual).reshape(-1, *(1,) * (u.dim() - 1))

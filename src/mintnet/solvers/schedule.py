@@ -8,14 +8,18 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from mintnet.calculus.masks import channel_mask
+from mintnet.calculus.masks import conv_mask
 
 
-def level_of(shape: tuple[int, int, int], radius: int, upper: bool = False) -> Tensor:
+def level_of(
+    shape: tuple[int, int, int], radius: int, upper: bool = False, order: str = "raster"
+) -> Tensor:
     """The level ``(ρ+1)² c + (ρ+1) r + q`` of each entry, for kernels of radius ρ.
 
     Every entry depends on entries of lower levels alone, itself aside; the upper ordering is the
-    mirror image. For 3 × 3 kernels the level is 4c + 2r + q. Shape: (C, H, W).
+    mirror image. For 3 × 3 kernels the level is 4c + 2r + q. In the pixel order, where an entry
+    sees all channels of earlier pixels, it is ``C ((ρ+1) r + q) + c``. Kernels of one tap see
+    other channels of the same pixel alone, and the level is c. Shape: (C, H, W).
 
     Examples:
         >>> level_of((1, 2, 3), radius=1)
@@ -24,10 +28,26 @@ def level_of(shape: tuple[int, int, int], radius: int, upper: bool = False) -> T
         >>> 1 + int(level_of((1, 28, 28), 1).max()), 1 + int(level_of((16, 7, 7), 1).max())
         (82, 79)
     """
-    c, r, q = (torch.arange(size) for size in shape)
-    step = radius + 1
-    level = step**2 * c[:, None, None] + step * r[:, None] + q
+    c, place = torch.arange(shape[0])[:, None, None], front_of((shape[1], shape[2]), radius)
+    if order == "pixel":
+        level = shape[0] * place + c
+    else:
+        level = ((radius + 1) ** 2 if radius else 1) * c + place
     return level.flip(0, 1, 2) if upper else level
+
+
+def front_of(size: tuple[int, int], radius: int) -> Tensor:
+    """The front ``(ρ+1) r + q`` of each pixel: it depends on pixels of lower fronts alone.
+
+    Shape: (H, W).
+
+    Examples:
+        >>> 1 + int(front_of((32, 32), radius=1).max())
+        94
+    """
+    r, q = (torch.arange(length) for length in size)
+    front = (radius + 1) * r[:, None] + q
+    return front if radius else torch.zeros_like(front)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +81,7 @@ class Schedule:
     shape: tuple[int, int, int]
     radius: int
     upper: bool
+    order: str
     levels: tuple[Level, ...]
 
     @property
@@ -86,10 +107,8 @@ class Schedule:
     @lru_cache(maxsize=16)  # noqa: B019
     def patches(self, taps: int, copies: int, device: torch.device) -> list[Patch]:
         """What a kernel of that size sees from each level."""
-        mask = channel_mask(self.shape[0], taps, self.upper)
-        centre = taps // 2
-        mask[:, :, centre, centre] &= ~torch.eye(self.shape[0], dtype=torch.bool)  # not itself
-        offset = torch.arange(taps) - centre
+        mask = conv_mask(self.shape[0], 1, 1, taps, self.upper, self.order, strict=True)
+        offset = torch.arange(taps) - taps // 2
         found = []
         for level in self.levels:
             needed = mask[level.channels, level.seen].any(0).flatten().nonzero().flatten()
@@ -124,24 +143,28 @@ class Patch:
 
 
 @lru_cache(maxsize=64)
-def schedule(shape: tuple[int, int, int], radius: int, upper: bool) -> Schedule:
+def schedule(
+    shape: tuple[int, int, int], radius: int, upper: bool, order: str = "raster"
+) -> Schedule:
     """The schedule of a shape, made once.
 
     Examples:
         >>> len(schedule((1, 28, 28), 1, False).levels)
         82
     """
-    level = level_of(shape, radius, upper).flatten()
-    order = torch.sort(level, stable=True).indices  # within a level: by channel, then by row
+    level = level_of(shape, radius, upper, order).flatten()
+    sorted_entries = torch.sort(level, stable=True).indices  # in a level: by channel, then by row
     found, begin = [], 0
-    for entries in torch.split(order, torch.bincount(level).tolist()):
+    for entries in torch.split(sorted_entries, torch.bincount(level).tolist()):
         if len(entries):
-            found.append(_level(entries, shape, upper, begin))
+            found.append(_level(entries, shape, upper, order, begin))
             begin = found[-1].span.stop
-    return Schedule(shape, radius, upper, tuple(found))
+    return Schedule(shape, radius, upper, order, tuple(found))
 
 
-def _level(entries: Tensor, shape: tuple[int, int, int], upper: bool, begin: int) -> Level:
+def _level(
+    entries: Tensor, shape: tuple[int, int, int], upper: bool, order: str, begin: int
+) -> Level:
     pixels = shape[1] * shape[2]
     present, counts = torch.unique_consecutive(entries // pixels, return_counts=True)
     first, last = int(present[0]), int(present[-1])
@@ -151,9 +174,10 @@ def _level(entries: Tensor, shape: tuple[int, int, int], upper: bool, begin: int
     )
     valid = places >= 0
     places = torch.where(valid, places, places[:, :1])
+    seen = slice(first, shape[0]) if upper else slice(0, last + 1)
     return Level(
         channels=slice(first, last + 1),
-        seen=slice(first, shape[0]) if upper else slice(0, last + 1),
+        seen=slice(0, shape[0]) if order == "pixel" else seen,
         places=places,
         entries=present[:, None] * pixels + places,
         valid=valid,

@@ -9,18 +9,15 @@ from torch import Tensor
 
 from mintnet.calculus.expression import Expression, Operation
 from mintnet.calculus.linear import Convolution, Dense
+from mintnet.calculus.masks import MASKS
 from mintnet.solvers.base import TOLERANCES, Solver, System, fill_failures
+from mintnet.solvers.dual import Dual, StructureError, combine
+from mintnet.solvers.fronts import ConditionedWalk
 from mintnet.solvers.fused import fused_walk
 from mintnet.solvers.scalar import solve_monotone
 from mintnet.solvers.schedule import Level, schedule
 from mintnet.solvers.solution import Solution, Status, merged, relative_residual
-
-Dual = tuple[Tensor, Tensor | None]
-"""A value and its slope; None stands for the slope 1 of the input itself."""
-
-
-class StructureError(ValueError):
-    """A function whose structure the wavefront cannot follow."""
+from mintnet.solvers.substitution import as_substitution, substitute
 
 
 @dataclass(frozen=True)
@@ -32,6 +29,11 @@ class Wavefront(Solver):
     between copies of the entry's own coordinate, and what is left is an equation in one
     unknown, solved by a bracketed Newton method. The inverse costs about one forward pass plus
     these scalar solves, has no step size and converges from anywhere.
+
+    Two structures have a walk of their own. A masked convolution in the pixel order is linear:
+    all channels of a pixel are solved at once, and ``steps`` counts the fronts of pixels. A
+    function with networks of strictly earlier entries (a coupling has two levels) evaluates them
+    once a level, and ``evaluations`` counts that.
 
     On a GPU with Triton the walk through a Mint layer in float32 is one kernel.
     """
@@ -60,11 +62,26 @@ class Wavefront(Solver):
         self, system: System, root: Expression, z: Tensor, scale: Tensor, guess: Tensor
     ) -> Solution:
         """Level after level, in plain tensor operations."""
-        value, steps = _Walk(system, root, z).run(z, scale, guess)
-        return self._judged(system, z, scale, value, steps)
+        linear = as_substitution(root)
+        evaluations = 2
+        if linear is not None:
+            value, steps = substitute(linear, z)
+        elif any(node.conditioner is not None for node in root.nodes()):
+            walk = ConditionedWalk(system, root, z)
+            value, steps = walk.run(z, scale, guess)
+            evaluations = walk.depth + 1
+        else:
+            value, steps = _Walk(system, root, z).run(z, scale, guess)
+        return self._judged(system, z, scale, value, steps, evaluations)
 
     def _judged(
-        self, system: System, z: Tensor, scale: Tensor, value: Tensor, steps: int | Tensor
+        self,
+        system: System,
+        z: Tensor,
+        scale: Tensor,
+        value: Tensor,
+        steps: int | Tensor,
+        evaluations: int = 2,
     ) -> Solution:
         """The values with their residuals, whoever found them."""
         residual = relative_residual(system.evaluate(value)[0] - z, scale)
@@ -76,7 +93,7 @@ class Wavefront(Solver):
             status=status,
             residual=residual,
             steps=torch.zeros_like(status) + steps,
-            evaluations=torch.full_like(status, 2),
+            evaluations=torch.full_like(status, evaluations),
         )
 
 
@@ -90,7 +107,8 @@ class _Walk:
 
     def __init__(self, system: System, root: Expression, z: Tensor) -> None:
         shape, radius = _structure(root, system, tuple(z.shape[1:]))
-        self.schedule = schedule(shape, radius, system.ordering.upper)
+        ordering = system.ordering
+        self.schedule = schedule(shape, radius, ordering.upper, ordering.name)
         self.system, self.root, self.nodes = system, root, root.nodes()
         self.batch, self.device = len(z), z.device
         self.maps = {node: _Map(node, shape[0]) for node in self.nodes if node.linear is not None}
@@ -175,7 +193,7 @@ class _Walk:
                 (v, s), diagonal = sources[0], self.maps[node].diagonal[level.channels]
                 found[node] = _mix(diagonal, v, s, known[node], with_slope)
             else:
-                found[node] = _combine(node, sources, constant)
+                found[node] = combine(node, sources, constant)
         return found
 
     def _known_part(self, node: Expression, number: int, level: Level) -> Tensor:
@@ -255,27 +273,6 @@ def _mix(diagonal: Tensor, v: Tensor, s: Tensor | None, known: Tensor, with_slop
     return torch.baddbmm(known, diagonal, v), diagonal @ s.expand_as(v)
 
 
-def _combine(node: Expression, sources: list[Dual], constant: Tensor | float) -> Dual:
-    """The rules of the calculus on one level."""
-    (v, s), *rest = sources
-    match node.operation:
-        case Operation.ELEMENTWISE:
-            assert node.function is not None
-            value, slope = node.function.value_and_slope(v)
-            return value, slope if s is None else slope * s
-        case Operation.ADD:
-            u, r = rest[0]
-            return v + u, (1.0 if s is None else s) + (torch.ones_like(u) if r is None else r)
-        case Operation.MULTIPLY:
-            u, r = rest[0]
-            return v * u, (u if s is None else s * u) + (v if r is None else v * r)
-        case Operation.SCALE:
-            factor = torch.as_tensor(constant, dtype=v.dtype, device=v.device)
-            return v * factor, factor.expand_as(v) if s is None else s * factor
-        case _:
-            return v + constant, s
-
-
 def _structure(
     root: Expression, system: System, shape: tuple[int, ...]
 ) -> tuple[tuple[int, int, int], int]:
@@ -288,7 +285,7 @@ def _structure(
             f"the wavefront follows masked convolutions or masked dense layers, one kind in a "
             f"function; {system.name} has {found}. Use FixedPoint or Bisection."
         )
-    if system.ordering.name != "raster":
+    if system.ordering.name not in MASKS:
         raise StructureError(
             f"the wavefront has no level schedule for the {system.ordering} of {system.name}. "
             "Use FixedPoint or Bisection."

@@ -201,9 +201,9 @@ class TrainingModule(LightningModule):
         self.means = self._means(sums, len(places))
         self._require_finite(float(norm))
         optimizer.step()
+        self._share_statistics()
         if not self.is_finite():  # each process sees the same, so that all stop
             raise NotFiniteError("the weights are no longer finite")
-        self._share_statistics()
         self.average.update(self.model, self.step)
 
     @torch.no_grad()

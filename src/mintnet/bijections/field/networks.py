@@ -1,0 +1,65 @@
+"""Plain networks for the inside of couplings, and the ways in which a scale is kept positive."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torch import nn
+
+from mintnet.calculus import Exp, Quantity, Sigmoid, Softplus, Tanh
+
+Q = TypeVar("Q", bound=Quantity)
+
+SCALES: dict[str, Callable[[Any], Any]] = {
+    "exp": lambda v: Exp()(v),
+    "softplus": lambda v: Softplus()(v + math.log(math.e - 1)),
+    "sigmoid": lambda v: Sigmoid()(v + 2.0),
+    "bounded": lambda v: Exp()(2.0 * Tanh()(0.5 * v)),
+    "raw": lambda v: v + 1.0,
+}
+"""Scales from what a network gives. All but ``raw`` are positive, which is what the proof needs.
+
+``bounded`` is exp(2 tanh(v / 2)), between e⁻² and e²; ``sigmoid`` is σ(v + 2), as Glow has it;
+``raw`` is there to be refused.
+"""
+
+
+def scale_function(name: str) -> Callable[[Q], Q]:
+    """The scale of that name, a function of the calculus.
+
+    Examples:
+        >>> scale_function("relu")
+        Traceback (most recent call last):
+        ValueError: unknown scale 'relu'; choose one of exp, softplus, sigmoid, bounded, raw
+    """
+    if name not in SCALES:
+        raise ValueError(f"unknown scale {name!r}; choose one of {', '.join(SCALES)}")
+    return SCALES[name]
+
+
+def plain_network(shape: tuple[int, ...], hidden: int, outputs: int) -> nn.Module:
+    """Three layers with ELU, the last one 0, so that a fresh coupling is the identity.
+
+    Convolutions of 3 × 3, 1 × 1 and 3 × 3 for images (C, H, W), dense layers for vectors (D,).
+
+    Examples:
+        >>> import torch
+        >>> plain_network((2, 4, 4), 8, outputs=2)(torch.ones(1, 2, 4, 4)).shape
+        torch.Size([1, 4, 4, 4])
+    """
+    last: nn.Linear | nn.Conv2d
+    if len(shape) == 1:
+        last = nn.Linear(hidden, outputs * shape[0])
+        first: nn.Module = nn.Linear(shape[0], hidden)
+        middle: nn.Module = nn.Linear(hidden, hidden)
+    elif len(shape) == 3:
+        last = nn.Conv2d(hidden, outputs * shape[0], 3, padding=1)
+        first, middle = nn.Conv2d(shape[0], hidden, 3, padding=1), nn.Conv2d(hidden, hidden, 1)
+    else:
+        raise ValueError(f"expected the shape of a vector (D,) or an image (C, H, W); got {shape}")
+    nn.init.zeros_(last.weight)
+    assert last.bias is not None
+    nn.init.zeros_(last.bias)
+    return nn.Sequential(first, nn.ELU(), middle, nn.ELU(), last)

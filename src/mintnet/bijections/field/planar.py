@@ -1,0 +1,91 @@
+"""Planar flows: one direction is bent. Outside F: the Jacobian is triangular in no order."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mintnet.bijections.base import Bijection
+from mintnet.solvers import REMEDY, TOLERANCES, Solution, Solver, Status, relative_residual
+from mintnet.solvers.base import fill_failures, reference_scale
+from mintnet.solvers.scalar import solve_monotone
+
+
+class Planar(Bijection):
+    r"""A planar flow (Rezende and Mohamed, 2015): y = x + u tanh(w·x + b), with w·u > −1.
+
+    The Jacobian is 1 plus a matrix of rank one, so that det J = 1 + (w·u) tanh'(w·x + b). Along
+    w the map is one increasing function of a single number, which is what the inverse solves:
+    w·y = a + (w·u) tanh(a + b), then x = y − u tanh(a + b).
+
+    Args:
+        features: D.
+
+    Shapes: (batch, D) → (batch, D), (batch,).
+
+    Examples:
+        >>> planar = Planar(4)
+        >>> x = torch.randn(3, 4)
+        >>> bool(torch.allclose(planar.inverse(planar(x)[0]), x, atol=1e-5))
+        True
+    """
+
+    event_shape: tuple[int, ...]
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.event_shape = (features,)
+        self.direction = nn.Parameter(torch.randn(features) / math.sqrt(features))
+        self.raw_u = nn.Parameter(0.1 * torch.randn(features) / math.sqrt(features))
+        self.bias = nn.Parameter(torch.zeros(()))
+
+    def u(self) -> tuple[Tensor, Tensor]:
+        """u, moved along w until w·u > −1, and w·u."""
+        w, raw = self.direction, self.raw_u
+        product = F.softplus(w @ raw) - 1
+        return raw + (product - w @ raw) * w / (w @ w), product
+
+    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        u, product = self.u()
+        h = torch.tanh(x @ self.direction + self.bias)
+        return x + h[:, None] * u, torch.log1p(product * (1 - h * h))
+
+    @torch.no_grad()
+    def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
+        along, steps = self._along(z)
+        value = z - torch.tanh(along + self.bias)[:, None] * self.u()[0]
+        scale = reference_scale(lambda x: self.transform(x)[0], z, z)
+        residual = relative_residual(self.transform(value)[0] - z, scale)
+        close = residual <= TOLERANCES.get(z.dtype, 0.0)
+        status = torch.where(close, int(Status.CONVERGED), int(Status.OUT_OF_STEPS))
+        status = torch.where(z.isfinite().all(1), status, int(Status.NOT_FINITE))
+        count = torch.full_like(status, steps)
+        value = fill_failures(value, status)
+        return Solution("Planar", value, status, residual, count, count + 1)
+
+    def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
+        self.find(z.detach(), solver).require(REMEDY)
+        a, _ = self._along(z.detach())
+        u, product = self.u()
+        # One Newton step at the root moves nothing, and has the right derivatives.
+        h = torch.tanh(a + self.bias)
+        slope = (1 + product * (1 - h * h)).detach()
+        a = a - (a + product * h - z @ self.direction) / slope
+        return z - torch.tanh(a + self.bias)[:, None] * u
+
+    @torch.no_grad()
+    def _along(self, z: Tensor) -> tuple[Tensor, int]:
+        """a = w·x for each sample, and the Newton steps taken."""
+        product, bias = self.u()[1], self.bias
+        target = (z @ self.direction).nan_to_num()[None]
+
+        def evaluate(a: Tensor, columns: Tensor | None) -> tuple[Tensor, Tensor]:
+            h = torch.tanh(a + bias)
+            return a + product * h, 1 + product * (1 - h * h)
+
+        least = (1 + product.clamp(max=0)).expand_as(target)
+        a, steps = solve_monotone(evaluate, target, target, least, target.abs())
+        return a[0], steps

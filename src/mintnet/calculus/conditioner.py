@@ -1,0 +1,114 @@
+"""Networks of strictly earlier entries: what makes couplings members of F."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+
+from mintnet.calculus.interval import INF, Interval
+from mintnet.calculus.ordering import Ordering, checkerboard
+
+
+class Conditioner(nn.Module, ABC):
+    """A network of which each output entry depends on strictly earlier input entries alone.
+
+    Its slope is therefore exactly 0, whatever it computes; that is all that the calculus needs to
+    know. A subclass makes sure of it by the way in which it is built, not by its weights.
+
+    Attributes:
+        ordering: the order in which "earlier" is meant.
+        outputs: how many values it gives for each entry, for example a scale and a shift.
+    """
+
+    ordering: Ordering
+    outputs: int
+
+    @abstractmethod
+    def forward(self, data: Tensor) -> tuple[Tensor, ...]:
+        """The outputs, each of the shape of ``data``."""
+
+    @abstractmethod
+    def levels(self, shape: tuple[int, ...]) -> Tensor:
+        """A whole number for each entry: it depends on entries of lower numbers alone."""
+
+    def value_range(self, shape: tuple[int, ...]) -> Interval:
+        """Bounds of every output for all inputs and all weights, (1, *shape)."""
+        everything = torch.full((1, *shape), INF, dtype=torch.float64)
+        return Interval.of(-everything, everything)
+
+    def __str__(self) -> str:
+        return f"the output of {type(self).__name__}"
+
+
+class HalfConditioner(Conditioner):
+    r"""Any network at all, between two masks: (1 − m) ⊙ N(m ⊙ x), with m = 1 on the first half.
+
+    It reads the first half and writes to the second, so that with the first half ordered first
+    each entry of it depends on strictly earlier ones. The network may be anything that treats
+    each sample on its own.
+
+    Args:
+        network: N, from (batch, C, H, W) to (batch, outputs · C, H, W), or the same for vectors.
+        partition: "checkerboard", or "channel" for the first C // 2 channels (entries of a vector).
+        upper: read the second half and write to the first.
+        outputs: how many values for each entry.
+
+    Examples:
+        >>> half = HalfConditioner(nn.Linear(4, 4), "channel", outputs=1)
+        >>> half(torch.ones(1, 4))[0][0, :2]
+        tensor([0., 0.], grad_fn=<...>)
+    """
+
+    def __init__(
+        self, network: nn.Module, partition: str, upper: bool = False, outputs: int = 1
+    ) -> None:
+        super().__init__()
+        if partition not in PARTITIONS:
+            raise ValueError(
+                f"unknown partition {partition!r}; choose one of {', '.join(PARTITIONS)}"
+            )
+        self.network, self.partition, self.outputs = network, partition, outputs
+        self.ordering = Ordering(upper, PARTITIONS[partition])
+
+    def first(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Tensor:
+        """m: where the half is that is read. Boolean, broadcasts to ``shape``."""
+        return _first_half(self.partition, self.ordering.upper, tuple(shape), torch.device(device))
+
+    def forward(self, data: Tensor) -> tuple[Tensor, ...]:
+        read = self.first(tuple(data.shape[1:]), data.device)
+        found = self.network(data.masked_fill(~read, 0.0))
+        expected = (len(data), self.outputs * data.shape[1], *data.shape[2:])
+        if tuple(found.shape) != expected:
+            raise ValueError(
+                f"the network of a coupling must give {self.outputs} outputs for each entry, "
+                f"{expected}; got {tuple(found.shape)}"
+            )
+        return tuple(part.masked_fill(read, 0.0) for part in found.chunk(self.outputs, 1))
+
+    def levels(self, shape: tuple[int, ...]) -> Tensor:
+        return (~self.first(shape)).long().expand(shape)
+
+    def value_range(self, shape: tuple[int, ...]) -> Interval:
+        silent = self.first(shape).expand(1, *shape)
+        bound = torch.where(silent, 0.0, torch.tensor(INF, dtype=torch.float64))
+        return Interval.of(-bound, bound)
+
+
+PARTITIONS = {"checkerboard": "checkerboard", "channel": "raster"}
+"""The ordering that each partition belongs to: earlier channels come first in the raster."""
+
+
+@lru_cache(maxsize=128)
+def _first_half(
+    partition: str, upper: bool, shape: tuple[int, ...], device: torch.device
+) -> Tensor:
+    with torch.inference_mode(False):  # it is kept, and must serve in training too
+        if partition == "checkerboard":
+            earlier = checkerboard(shape) == 0
+        else:
+            earlier = torch.arange(shape[0]) < shape[0] // 2
+            earlier = earlier.reshape(-1, *(1,) * (len(shape) - 1))
+        return (~earlier if upper else earlier).to(device)

@@ -1,0 +1,146 @@
+"""The commands on classifiers."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mintnet.data import load
+from mintnet.models import Classifier, ClassifierConfig, Pixels, ResNet, ResNetConfig
+from mintnet.models.classifier import PIXELS
+from mintnet.training import train
+
+
+@pytest.fixture(scope="session")
+def trained_classifier(tmp_path_factory):
+    """A run of a minute's share on digits; leave it as it is."""
+    run = tmp_path_factory.mktemp("classifiers") / "run"
+    train("digits-classifier", run, pairs=(1, 1), max_steps=120, batch_size=32, learning_rate=1e-2)
+    return run
+
+
+@pytest.fixture(scope="session")
+def resnet(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classifiers") / "resnet"
+    torch.manual_seed(0)
+    ResNet(ResNetConfig((1, 1), (4, 8)), PIXELS["digits"]).save(folder, data={"name": "digits"})
+    return folder
+
+
+def test_train(mintnet):
+    options = ["--pairs", 1, 1, "--max-steps", 3, "--batch-size", 16, "--run", "r"]
+    code, out, err = mintnet("train", "digits-classifier", *options, "--json", "f.json")
+    assert code == 0, err
+    assert "best validation error" in out and "sample" not in out
+    assert json.loads(Path("f.json").read_text())["figure"] == "error"
+
+
+def test_evaluate(mintnet, trained_classifier, resnet):
+    code, out, err = mintnet("evaluate", trained_classifier, "--json", "e.json")
+    assert code == 0, err
+    figures = json.loads(Path("e.json").read_text())
+    model, data = Classifier.load(trained_classifier), load("digits", "test")
+    right = model(data.images).argmax(1) == data.labels
+    assert figures["accuracy"] == pytest.approx(float(right.double().mean()))
+    assert f"{100 * figures['accuracy']:.2f} % right" in out
+    assert np.array(figures["confusion"]).trace() == int(right.sum())
+    assert len(figures["most_confident_mistakes"]) == min(24, int((~right).sum()))
+    assert Image.open("evaluation.png").size[0] > 500
+    code, _, err = mintnet("evaluate", resnet, "--out", "r.png")
+    assert code == 0 and Path("r.png").is_file(), err
+
+
+def test_verify(mintnet, trained_classifier):
+    code, _, err = mintnet("verify", trained_classifier, "-n", 6, "--json", "v.json")
+    assert code == 0, err
+    figures = json.loads(Path("v.json").read_text())
+    wide, narrow = figures["float64"], figures["float32"]
+    assert wide["certified"] == wide["images"] == narrow["byte_exact"] == 6
+    assert wide["worst_pixel_error"] < 1e-6 < narrow["worst_pixel_error"] < 0.5
+    assert wide["padding_energy"] < 1e-20
+    assert len(wide["layers"]) == 4
+    assert wide["layers"][-1]["amplification"] is None
+    for row, after in pairwise(wide["layers"]):
+        assert row["amplification"] == pytest.approx(row["error"] / after["error"])
+
+
+def test_info_and_report(mintnet, trained_classifier, resnet):
+    for name, words in (
+        ("mnist-classifier", "13,600,106"),
+        ("cifar10-resnet", "12, 12, 14"),
+        (trained_classifier, "an invertible classifier"),
+        (resnet, "a ResNet"),
+    ):
+        code, out, err = mintnet("info", name)
+        assert code == 0 and words in out, err
+    for model in (trained_classifier, resnet):
+        code, _, err = mintnet("report", model, "--out", "page.html", "--reconstructions", 3)
+        assert code == 0, err
+        page = Path("page.html").read_text()
+        assert "of test images are right" in page
+        assert ("images back from their features" in page) == (model is trained_classifier)
+
+
+def test_explain(mintnet, trained_classifier):
+    data = load("digits", "test")
+    pixels = (data.images[3, 0].double() * 255 / 16).round().byte().numpy()
+    Image.fromarray(pixels).save("three.png")
+    options = ["--steps", 2, "--rounds", 3, "--out", "x.png", "--json", "f.json"]
+    code, _, err = mintnet("explain", trained_classifier, "digits:test:3", "three.png", *options)
+    assert code == 0, err
+    assert Image.open("x.png").size[0] > 300 and Image.open("x-2.png").size[0] > 300
+    figures = json.loads(Path("x.json").read_text())
+    assert figures == json.loads(Path("f.json").read_text())
+    one, two = (image["paths"] for image in figures["images"])
+    assert one[0]["start"] == two[0]["start"]  # the same picture from the data set and from a file
+    assert len(one) == 5
+    back = one[0]["steps"][0]
+    assert back["certified"] and back["picture_moved"] == 0 and back["padding_energy"] < 1e-20
+    for path in one:
+        for step in path["steps"]:
+            assert step["certified"]
+            assert 0 <= step["clipped"] <= 1 and len(step["logits"]) == 10
+
+
+def test_import(mintnet, fixtures):
+    code, out, err = mintnet("import-original", fixtures / "original_classifier.pth", "c")
+    assert code == 0 and "a classifier with 4 Mint layers" in out, err
+    assert Classifier.load("c").config.elu
+
+
+def test_commands_for_density_models(fails, trained_classifier, resnet):
+    for command in ("sample", "reconstruct", "interpolate", "tune-step"):
+        fails([command, trained_classifier], "is a classifier", "density models", "explain")
+    fails(["bench", "invert", resnet], "is a resnet")
+
+
+def test_mistakes(fails, model, resnet, trained_classifier):
+    fails(["verify", resnet], "ResNet", "no inverse")
+    fails(["explain", resnet, "test:0"], "ResNet", "no inverse")
+    fails(["explain", model, "test:0"], "density model")
+    fails(["evaluate", trained_classifier, "--draws", 2], "--draws")
+    fails(["evaluate", model, "--out", "a.png"], "--out")
+    fails(["evaluate", trained_classifier, "--out", "a.txt"], "a.txt")
+    fails(["explain", trained_classifier, "nowhere.png"], "nowhere.png", "test:7")
+    fails(["explain", trained_classifier, "test:360"], "0 to 359")
+    fails(["explain", trained_classifier, "test:0", "--towards", 10], "--towards", 10)
+    fails(["explain", trained_classifier, "test:0", "--steps", 0], "--steps")
+    fails(["train", "digits-classifer"], "digits-classifer", "digits-classifier")
+    Path("words.png").write_text("words")
+    fails(["explain", trained_classifier, "words.png"], "words.png")
+    Image.new("L", (9, 8)).save("wide.png")
+    fails(["explain", trained_classifier, "wide.png"], "9 × 8", "8 × 8")
+    Image.new("RGB", (8, 8), "red").save("red.png")
+    fails(["explain", trained_classifier, "red.png"], "colour")
+    assert not list(Path().glob("explanation*"))
+
+
+def test_data_of_another_shape(fails):
+    config = ClassifierConfig(width=4, pairs=(1,), filters=(1,))
+    Classifier(config, Pixels((1, 4, 4), 17)).save("m", data={"name": "digits"})
+    for command in ("evaluate", "verify", "report"):
+        fails([command, "m"], "(1, 4, 4)", "(1, 8, 8)")

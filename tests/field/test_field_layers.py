@@ -1,0 +1,268 @@
+"""The layers of other flows against their formulas, their gradients, and users' mistakes."""
+
+import builtins
+
+import pytest
+import torch
+from torch import nn
+
+from mintnet import (
+    FFJORD,
+    MAF,
+    ChannelPermutation,
+    EmergingFactor,
+    EntryScaling,
+    IResNetBlock,
+    MaCowLayer,
+    NICECoupling,
+    Planar,
+    RealNVPCoupling,
+    Reshape,
+    ResidualIteration,
+    Sylvester,
+    glow_step,
+    iaf,
+    invertible_1x1,
+)
+from mintnet.bijections.field import MissingExtraError
+from mintnet.bijections.field.spectral import SpectralLinear
+from mintnet.calculus import HalfConditioner
+from registry import away_from_zero
+
+
+def _double(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def test_a_channel_coupling_is_its_formula() -> None:
+    network = nn.Linear(6, 12).double()
+    layer = RealNVPCoupling((6,), "channel", network=network, scale="exp").double()
+    x = _double(5, 6)
+    y, log_det = layer(x)
+    s, t = network(torch.cat((x[:, :3], torch.zeros_like(x[:, 3:])), 1)).chunk(2, 1)
+    torch.testing.assert_close(y[:, :3], x[:, :3])
+    torch.testing.assert_close(y[:, 3:], x[:, 3:] * s[:, 3:].exp() + t[:, 3:])
+    torch.testing.assert_close(log_det, s[:, 3:].sum(1))
+
+
+def test_a_checkerboard_coupling_leaves_every_other_pixel() -> None:
+    layer = away_from_zero(NICECoupling((1, 3, 3), "checkerboard"), 1)
+    x = torch.randn(2, 1, 3, 3)
+    moved = (layer(x)[0] != x).int()[0, 0].tolist()
+    assert moved == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+    other = away_from_zero(NICECoupling((1, 3, 3), "checkerboard", upper=True), 1)
+    assert (other(x)[0] != x).int()[0, 0].tolist() == [[1, 0, 1], [0, 1, 0], [1, 0, 1]]
+
+
+def test_fresh_layers_are_the_identity() -> None:
+    x = torch.randn(2, 2, 4, 4)
+    for layer in (
+        NICECoupling((2, 4, 4)),
+        RealNVPCoupling((2, 4, 4), scale="exp"),
+        MAF((2, 4, 4), 2, scale="softplus"),
+    ):
+        torch.testing.assert_close(layer(x)[0], x)
+
+
+def test_maf_is_its_formula_coordinate_by_coordinate() -> None:
+    maf = away_from_zero(MAF((5,), 2, scale="exp"), 1).double()
+    x = _double(3, 5)
+    y, log_det = maf(x)
+    slope = maf.evaluate(x)[1]
+    for i in range(5):
+        known = torch.cat((x[:, :i], _double(3, 5 - i)), 1)  # later entries do not matter
+        known[:, i] = 0.0
+        shift = maf(known)[0][:, i]
+        torch.testing.assert_close(y[:, i], slope[:, i] * x[:, i] + shift)
+    torch.testing.assert_close(log_det, slope.log().sum(1))
+
+
+def test_the_1x1_convolution_is_one_dense_matrix() -> None:
+    mix = invertible_1x1(5, (2, 3)).double()
+    away_from_zero(mix, 2)
+    with torch.no_grad():
+        columns = mix(torch.eye(5, dtype=torch.float64)[:, :, None, None].expand(5, 5, 2, 3))[0]
+        matrix = columns[:, :, 0, 0].T
+        x = _double(4, 5, 2, 3)
+        torch.testing.assert_close(mix(x)[0], torch.einsum("ij,bjhw->bihw", matrix, x))
+        expected = 6 * torch.linalg.slogdet(matrix)[1]
+        torch.testing.assert_close(mix(x)[1], expected.expand(4))
+        off = matrix - torch.diag(matrix.diagonal())
+        assert int(torch.count_nonzero(off.triu())) and int(torch.count_nonzero(off.tril()))
+
+
+def test_the_1x1_convolution_starts_as_a_rotation() -> None:
+    mix = invertible_1x1(6, (1, 1), torch.Generator().manual_seed(3))
+    matrix = mix(torch.eye(6)[:, :, None, None])[0].detach().reshape(6, 6).T
+    torch.testing.assert_close(matrix @ matrix.T, torch.eye(6), rtol=1e-5, atol=1e-5)
+
+
+def test_emerging_masks_by_hand() -> None:
+    factor = EmergingFactor(2, (3, 3))
+    first, second = factor.linear_map().weight.detach() != 0
+    assert first[0].int().tolist() == [[1, 1, 1], [1, 1, 0], [0, 0, 0]]
+    assert first[1].int().tolist() == [[1, 1, 1], [1, 0, 0], [0, 0, 0]]
+    assert second[0].int().tolist() == [[1, 1, 1], [1, 1, 0], [0, 0, 0]]
+    assert second[1].int().tolist() == [[1, 1, 1], [1, 1, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("direction", ["down", "up", "right", "left"])
+def test_macow_sees_strictly_earlier_rows(direction: str) -> None:
+    layer = away_from_zero(MaCowLayer((2, 5, 5), direction, 4, reach=2, breadth=3), 1).double()
+    x = _double(1, 2, 5, 5).requires_grad_()
+    layer.conditioner(x)[0][0, 0, 2, 2].backward()
+    seen = (x.grad[0] != 0).any(0).int().tolist()
+    expected = torch.zeros(5, 5, dtype=torch.int)
+    expected[0:2, 1:4] = 1
+    turn = {"down": expected, "up": expected.flip(0), "right": expected.T}
+    turn["left"] = expected.T.flip(1)
+    assert seen == turn[direction].tolist()
+
+
+def test_entry_scaling_starts_from_its_first_batch() -> None:
+    scaling = EntryScaling((3, 2)).train()
+    x = 5 + torch.arange(6).reshape(3, 2) * torch.randn(200, 3, 2) + torch.randn(200, 3, 2)
+    y, log_det = scaling(x)
+    torch.testing.assert_close(y.mean(0), torch.zeros(3, 2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(y.std(0, unbiased=False), torch.ones(3, 2), atol=1e-4, rtol=0)
+    gap = log_det.detach() + x.std(0, unbiased=False).log().sum()
+    assert float(gap.abs().max()) < 1e-4
+    with pytest.raises(ValueError, match="constant"):
+        EntryScaling((2,)).train()(torch.ones(4, 2))
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 4, 3)], ids=["dense", "conv"])
+@pytest.mark.parametrize("training", [False, True])
+def test_spectral_norms(shape, training: bool) -> None:
+    layer = SpectralLinear(shape, 3, coefficient=0.5).double().train(training)
+    with torch.no_grad():
+        layer.weight.copy_(torch.randn_like(layer.weight))
+        for _ in range(200 if training else 1):
+            norm = layer.norm()
+        size = torch.Size(shape).numel()
+        basis = torch.eye(size, dtype=torch.float64).reshape(size, *shape)
+        raw = layer._image(basis, layer.weight).reshape(size, -1)
+        torch.testing.assert_close(norm, torch.linalg.matrix_norm(raw, 2), rtol=1e-4, atol=0)
+        acts = (layer(basis) - layer(torch.zeros_like(basis))).reshape(size, -1)
+        torch.testing.assert_close(float(torch.linalg.matrix_norm(acts, 2)), 0.5, rtol=1e-4, atol=0)
+
+
+def test_spectral_layers_leave_small_weights_alone_and_notice_new_ones() -> None:
+    layer = SpectralLinear((3,), 3, coefficient=0.9).eval()
+    with torch.no_grad():
+        for size, gain in ((0.5, 0.5), (4.0, 0.9), (0.1, 0.1)):
+            layer.weight.copy_(size * torch.eye(3))
+            image = layer(torch.eye(3)) - layer.bias
+            torch.testing.assert_close(image, gain * torch.eye(3))
+
+
+def test_i_resnet_inverse_converges_for_any_weights() -> None:
+    for seed in range(3):
+        block = away_from_zero(IResNetBlock((6,), 8), seed, 20.0).double().eval()
+        x = _double(4, 6)
+        solution = block.solve(block(x)[0].detach())
+        assert bool(solution.converged.all()), solution.message
+        torch.testing.assert_close(solution.value, x, rtol=1e-9, atol=1e-9)
+        few = block.solve(block(x)[0].detach(), ResidualIteration(max_steps=2, tolerance=0))
+        assert few.steps.tolist() == [2] * 4 and not bool(few.converged.any())
+
+
+def test_the_truncated_series_has_the_bias_that_it_must_have() -> None:
+    """With g(x) = a x and probes of v·v = D on average: Σ (−1)ᵏ⁺¹ aᵏ / k, cut after n terms."""
+    block = IResNetBlock((4,), 4, coefficient=0.9, terms=3).double().eval()
+    with torch.no_grad():
+        for layer, size in zip(block.g[::2], (1.0, 1.0, 0.8), strict=True):
+            layer.weight.copy_(size * torch.eye(4))
+            layer.bias.fill_(50.0 if size == 1.0 else 0.0)  # ELU is the identity there
+        log_det = block(torch.zeros(40_000, 4, dtype=torch.float64))[1]
+    a = 0.9 * 0.9 * 0.8  # the first two are cut down to the coefficient
+    expected = 4 * (a - a**2 / 2 + a**3 / 3)
+    assert float(log_det.mean()) == pytest.approx(expected, rel=0.02)
+    assert abs(expected - 4 * torch.tensor(1 + a).log().item()) > 0.05
+
+
+INVERTIBLE = {
+    "planar": lambda: Planar(5),
+    "sylvester": lambda: Sylvester(5, 3),
+    "i-resnet": lambda: IResNetBlock((5,), 6, 0.9),
+    "maf": lambda: MAF((5,), 2),
+    "iaf": lambda: iaf((5,), 2),
+    "real-nvp": lambda: RealNVPCoupling((5,), "channel", hidden=4),
+    "entry-scaling": lambda: EntryScaling((5,)),
+}
+
+
+@pytest.mark.parametrize("make", INVERTIBLE.values(), ids=INVERTIBLE)
+def test_gradients_through_the_inverse(make) -> None:
+    """Along a random direction in z and all weights, against central differences."""
+    bijection = away_from_zero(make().double(), 1).eval()
+    z = bijection(_double(2, 5))[0].detach().requires_grad_()
+    inputs = [z, *bijection.parameters()]
+    direction = [torch.randn_like(part) for part in inputs]
+    cotangent = torch.randn_like(z)
+    gradients = torch.autograd.grad((bijection.inverse(z) * cotangent).sum(), inputs)
+    expected = sum(float((g * d).sum()) for g, d in zip(gradients, direction, strict=True))
+    values = []
+    for amount in (1e-5, -2e-5):
+        with torch.no_grad():
+            for part, d in zip(inputs, direction, strict=True):
+                part.add_(amount * d)
+            values.append(float((bijection.inverse(z) * cotangent).sum()))
+    assert (values[0] - values[1]) / 2e-5 == pytest.approx(expected, rel=1e-4)
+
+
+def test_ffjord_inverts_its_own_integral_exactly() -> None:
+    """Four steps are far from the flow itself, and still there and back is exact."""
+    flow = away_from_zero(FFJORD((4,), 8, "rk4", steps=4), 1, 2.0).double()
+    x = _double(3, 4)
+    with torch.no_grad():
+        z = flow(x)[0]
+        solution = flow.solve(z)
+        assert bool(solution.converged.all()) and float(solution.residual.max()) < 1e-13
+        rough = flow._move(z, 1.0, 0.0)
+    torch.testing.assert_close(solution.value, x, rtol=1e-11, atol=1e-11)
+    assert float((rough - x).abs().max()) > 1e-6
+
+
+def test_ffjord_without_torchdiffeq_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def missing(name: str, *rest, **kw):
+        if name.startswith("torchdiffeq"):
+            raise ImportError(name)
+        return real(name, *rest, **kw)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(MissingExtraError, match=r'pip install "mintnet\[ffjord\]".*rk4'):
+        FFJORD((3,))
+    FFJORD((3,), method="rk4")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: RealNVPCoupling((1, 4, 4), "channel"), ("two halves", "(1, 4, 4)", "Squeeze")),
+        (lambda: NICECoupling((1,)), ("two halves", "(1,)")),
+        (lambda: NICECoupling((4,), "thirds"), ("partition", "thirds", "checkerboard, channel")),
+        (lambda: RealNVPCoupling((4,), scale="relu"), ("scale", "relu", "softplus")),
+        (lambda: MAF((3, 4)), ("(D,)", "(C, H, W)", "(3, 4)")),
+        (lambda: MAF((3,), filters=0), ("filters", "at least 1")),
+        (lambda: MaCowLayer((4,)), ("(C, H, W)", "(4,)")),
+        (lambda: MaCowLayer((1, 4, 4), "sideways"), ("direction", "sideways", "down, up")),
+        (lambda: MaCowLayer((1, 4, 4), breadth=4), ("breadth", "odd", "4")),
+        (lambda: EmergingFactor(2, (4, 4), kernel_size=2), ("kernel_size", "odd", "2")),
+        (lambda: glow_step(4, (2, 2), mixing="fft"), ("mixing", "fft", "1x1, emerging")),
+        (lambda: Sylvester(3, 5), ("at most 3", "5")),
+        (lambda: IResNetBlock((3,), coefficient=1.0), ("between 0 and 1", "1.0")),
+        (lambda: FFJORD((3,), method="euler"), ("method", "euler", "dopri5 or rk4")),
+        (lambda: Reshape((2, 3), (5,)), ("6 entries", "(5,)", "5")),
+        (lambda: ChannelPermutation(torch.tensor([0, 0]), (2, 1, 1)), ("once", "[0, 0]")),
+        (
+            lambda: HalfConditioner(nn.Linear(4, 3), "channel", outputs=2)(torch.zeros(1, 4)),
+            ("2 outputs", "(1, 8)", "(1, 3)"),
+        ),
+    ],
+)
+def test_mistakes(make, words, raises_with) -> None:
+    with raises_with(ValueError, *words):
+        make()

@@ -1,0 +1,185 @@
+"""Layers of other flows: proved from their structure, and refused without their positivity."""
+
+import pytest
+import torch
+from torch import nn
+
+from mintnet import (
+    MAF,
+    EmergingFactor,
+    MaCowLayer,
+    NICECoupling,
+    NotProvedError,
+    RealNVPCoupling,
+    certify,
+    glow_step,
+    macow_unit,
+    variable,
+)
+from mintnet.bijections.field.networks import SCALES
+from mintnet.calculus import (
+    LOWER,
+    Exp,
+    Function,
+    HalfConditioner,
+    MaskedConv2d,
+    MaskedLinear,
+    Ordering,
+    OrderingError,
+    Verdict,
+)
+from mintnet.calculus.ordering import ORDERS
+from registry import away_from_zero
+
+POSITIVE = [name for name in SCALES if name != "raw"]
+SHAPES = [(6,), (2, 4, 4)]
+
+AFFINE = {
+    "real-nvp-checkerboard": lambda shape, **kw: RealNVPCoupling(shape, "checkerboard", **kw),
+    "real-nvp-channel": lambda shape, **kw: RealNVPCoupling(shape, "channel", **kw),
+    "maf": lambda shape, **kw: MAF(shape, 2, **kw),
+    "macow": lambda shape, **kw: MaCowLayer((*shape, 4, 4)[:3], hidden=4, **kw),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=["vector", "image"])
+@pytest.mark.parametrize("make", AFFINE.values(), ids=AFFINE)
+@pytest.mark.parametrize("scale", POSITIVE)
+def test_positive_scales_are_proved_onto_for_any_weights(make, shape, scale: str) -> None:
+    layer = make(shape, scale=scale)
+    for gain in (0.0, 1.0, 100.0):
+        away_from_zero(layer, 1, gain)
+        certificate = layer.certify()
+        assert certificate.onto, certificate.message
+        assert certificate.blame is None
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=["vector", "image"])
+@pytest.mark.parametrize("make", AFFINE.values(), ids=AFFINE)
+def test_without_positivity_they_are_refused_with_the_part_to_blame(make, shape) -> None:
+    with pytest.raises(NotProvedError, match=r"the product of values in .* can have a slope in"):
+        make(shape, scale="raw")
+    layer = away_from_zero(make(shape, scale="raw", insist=True), 2)
+    certificate = layer.certify()
+    assert not certificate.injective
+    assert certificate.blame is not None and "[-inf, inf]" in certificate.blame
+    if not isinstance(layer, MaCowLayer):  # of its network nothing is known, not even in row 0
+        first = certificate.verdict.flatten()[layer.ordering.rank(layer.event_shape).argmin()]
+        assert int(first) == Verdict.ONTO  # the first entry depends on nothing
+
+
+def test_the_blame_of_a_coupling_names_its_network_and_an_entry_of_its_second_half() -> None:
+    layer = RealNVPCoupling((1, 2, 2), scale="raw", insist=True)
+    blame = layer.certify().blame
+    assert blame is not None and "HalfConditioner" in blame and "entry (0, 0, 1)" in blame
+    assert layer.certify().verdict.flatten().tolist() == [2, 0, 0, 2]
+
+
+def test_raw_layers_are_proved_again_before_they_are_inverted() -> None:
+    layer = MAF((1,), scale="raw")  # one entry: a constant scale, proved for these weights
+    layer.inverse(torch.zeros(1, 1))
+    with torch.no_grad():
+        layer.to_scale.bias.fill_(-1.0)
+    with pytest.raises(NotProvedError):
+        layer.inverse(torch.zeros(1, 1))
+
+
+@pytest.mark.parametrize("partition", ["checkerboard", "channel"])
+def test_nice_is_onto_with_slopes_of_exactly_1(partition: str) -> None:
+    layer = away_from_zero(NICECoupling((2, 4, 4), partition), 1)
+    certificate = layer.certify()
+    assert certificate.onto
+    assert bool((certificate.low == 1).all()) and bool((certificate.high == 1).all())
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: glow_step(4, (4, 4), 4), lambda: macow_unit((2, 4, 4), 4)]
+)
+def test_every_triangular_part_of_glow_and_macow_is_onto(make) -> None:
+    parts = [part for part in make().leaves() if hasattr(part, "certify")]
+    assert len(parts) >= 3
+    assert all(part.certify().onto for part in parts)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+def test_an_emerging_factor_is_onto_with_its_diagonal_as_bounds(upper: bool) -> None:
+    factor = away_from_zero(EmergingFactor(3, (4, 4), upper=upper), 1)
+    certificate = factor.certify()
+    assert certificate.onto
+    expected = factor.diagonal[:, None, None].double().expand(3, 4, 4)
+    torch.testing.assert_close(certificate.low, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(certificate.high, expected, rtol=1e-12, atol=0)
+
+
+def test_a_network_with_weights_that_are_not_numbers_proves_nothing() -> None:
+    layer = RealNVPCoupling((4,), "channel")
+    with torch.no_grad():
+        layer.conditioner.network[0].weight[0, 0] = float("nan")
+    assert not layer.certify().injective
+
+
+class Mixed(Function):
+    """A checkerboard coupling and a masked convolution inside one function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = HalfConditioner(nn.Conv2d(1, 1, 3, padding=1), "checkerboard")
+        self.conv = MaskedConv2d(1)
+
+    def forward(self, x):
+        return x + x.conditioned(self.network)[0] + self.conv(x)
+
+
+def test_orderings_do_not_mix() -> None:
+    with pytest.raises(OrderingError, match=r"lower checkerboard ordering .* lower raster"):
+        certify(Mixed(), (1, 4, 4))
+    with pytest.raises(OrderingError):
+        Mixed()(variable(torch.zeros(1, 1, 4, 4)))
+
+
+class SoftCoupling(Function):
+    """A channel coupling is triangular in the raster, where masked convolutions live too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = HalfConditioner(nn.Conv2d(2, 2, 3, padding=1), "channel")
+        self.conv = MaskedConv2d(2, strict=True)
+
+    def forward(self, x):
+        return x * Exp()(self.conv(x)) + x.conditioned(self.network)[0]
+
+
+def test_channel_couplings_live_in_the_raster() -> None:
+    certificate = certify(SoftCoupling(), (2, 3, 3))
+    assert certificate.onto
+    assert SoftCoupling()(variable(torch.zeros(1, 2, 3, 3))).ordering == LOWER
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("shape", [(5,), (2, 3, 4), (3, 1, 2), (1, 5, 5)])
+def test_ranks_are_permutations(name: str, upper: bool, shape) -> None:
+    rank = Ordering(upper, name).rank(shape)
+    assert rank.shape == shape
+    assert sorted(rank.flatten().tolist()) == list(range(rank.numel()))
+    assert torch.equal(rank.max() - rank, Ordering(not upper, name).rank(shape))
+
+
+def test_ranks_by_hand() -> None:
+    assert Ordering(name="pixel").rank((2, 2, 2)).flatten().tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
+    assert Ordering(name="row").rank((2, 2, 2)).flatten().tolist() == [0, 1, 4, 5, 2, 3, 6, 7]
+    assert Ordering(name="column").rank((2, 2, 2)).flatten().tolist() == [0, 4, 1, 5, 2, 6, 3, 7]
+    board = Ordering(name="checkerboard").rank((1, 2, 3)).flatten().tolist()
+    assert board == [0, 3, 1, 4, 2, 5]
+    with pytest.raises(ValueError, match="unknown ordering 'spiral'; choose one of raster"):
+        Ordering(name="spiral")
+
+
+def test_strict_layers_have_slope_0() -> None:
+    for layer, shape in (
+        (MaskedLinear(4, copies_out=2, strict=True), (4,)),
+        (MaskedConv2d(2, copies_out=2, strict=True), (2, 3, 3)),
+        (MaskedConv2d(2, order="pixel", upper=True, strict=True), (2, 3, 3)),
+    ):
+        slope = layer(variable(torch.randn(1, *shape))).slope
+        assert int(torch.count_nonzero(slope)) == 0

@@ -1,0 +1,273 @@
+"""Invertible classifiers: what they compute, the way back, and what they refuse."""
+
+import copy
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from mintnet import Classifier, InversionError, ResNet, import_original
+from mintnet.bijections import BatchNorm, MintLayer
+from mintnet.kernels import mint_value, parts_of
+from mintnet.models import ModelFileError, Pixels, ResNetConfig
+from mintnet.models.locate import load_model
+from registry import FIXTURES, away_from_zero
+
+
+def images(count=6, channels=2, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (count, channels, 8, 8), dtype=torch.uint8, generator=generator)
+
+
+def test_the_papers_shape():
+    model = Classifier.preset("cifar10")
+    assert [layer.event_shape for layer in model.layers()] == (
+        [(16, 32, 32)] * 12 + [(64, 16, 16)] * 12 + [(256, 8, 8)] * 14
+    )
+    assert [layer.ordering.upper for layer in model.layers()] == [False, True] * 19
+    assert {layer.filters for layer in model.layers()} == {1}
+    assert {layer.activation_name for layer in model.layers()} == {"leaky_relu"}
+    parts = model.chain.leaves()
+    for before, part in pairwise(parts):
+        assert not isinstance(part, MintLayer) or isinstance(before, BatchNorm)
+    assert Classifier.preset("mnist").parameter_count() == 13_600_106
+    assert Classifier.preset("cifar10-classifier").feature_shape == (256, 8, 8)
+
+
+def test_the_start_is_that_of_a_convolution():
+    """Kaiming uniform with a = √5: uniform in ± 1 / √fan-in."""
+    layer = Classifier.preset("mnist").requires_grad_(False).layers()[-1]
+    bound = 1 / (256 * 9) ** 0.5
+    for weight in (layer.weight1, layer.weight2, layer.weight3):
+        assert float(weight.abs().max()) == pytest.approx(bound, rel=1e-3)
+        assert float(weight.std()) == pytest.approx(bound / 3**0.5, rel=1e-2)
+    assert float((layer.t - 1).abs().max()) < 1e-6
+
+
+@pytest.mark.parametrize("elu", [True, False])
+def test_log_probabilities_by_hand(small_classifier, elu):
+    model, x = small_classifier(elu), images()
+    prepared = (x.double() / 255 - 0.4) / 0.3
+    padded = torch.cat([prepared, torch.zeros(len(x), 2, 8, 8, dtype=torch.float64)], 1)
+    features, _ = model.chain(padded)
+    pooled = (F.elu(features) if elu else features).mean((2, 3))
+    expected = F.log_softmax(pooled @ model.linear.weight.T + model.linear.bias, 1)
+    torch.testing.assert_close(model(x), expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(model(prepared), expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(model.features(x), features, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("activation", ["elu", "tanh", "sigmoid", "softplus", "leaky_relu"])
+@pytest.mark.parametrize("upper", [False, True])
+def test_values_alone_are_those_of_the_layer(activation, upper):
+    layer = away_from_zero(MintLayer(3, 2, (5, 6), upper, activation).double(), gain=2.0)
+    x = torch.randn(4, 3, 5, 6, dtype=torch.float64)
+    torch.testing.assert_close(mint_value(x, *parts_of(layer)), layer(x)[0], atol=1e-12, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_fast_path_trains_like_the_plain_one(small_classifier, dtype):
+    """Values, gradients and running statistics."""
+    fast = small_classifier().to(dtype).train()
+    plain = copy.deepcopy(fast)
+    x = torch.randn(8, 2, 8, 8, dtype=dtype)
+    one = fast.values(fast.padded(x))
+    two, _ = plain.chain.transform(plain.padded(x))
+    one.square().mean().backward()
+    two.square().mean().backward()
+    tight = 1e-10 if dtype == torch.float64 else 2e-3
+    torch.testing.assert_close(one, two, atol=tight, rtol=tight)
+    for a, b in zip(fast.chain.parameters(), plain.chain.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, atol=tight, rtol=tight)
+    moved = 0.0
+    start = small_classifier().to(dtype)
+    for a, b, c in zip(fast.buffers(), plain.buffers(), start.buffers(), strict=True):
+        torch.testing.assert_close(a, b, atol=tight, rtol=tight)
+        moved += float((a.double() - c.double()).abs().sum())
+    assert moved > 0.1
+
+
+def test_bf16_convolutions_change_little(small_classifier):
+    model = small_classifier().float().requires_grad_(False)
+    x = torch.randn(8, 2, 8, 8)
+    narrow, wide = model.logits(x, torch.bfloat16), model.logits(x)
+    assert narrow.dtype == torch.float32
+    assert 0 < float((narrow - wide).norm() / wide.norm()) < 0.1
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_there_and_back(small_classifier, channels):
+    model, x = small_classifier(channels=channels), images(channels=channels)
+    found = model.solve(model.features(x))
+    assert bool(found.solution.converged.all())
+    pixels = model.pixels.denormalized(found.images)
+    assert float((pixels - x).abs().max()) < 1e-6
+    assert float(found.padding_energy.max()) < 1e-18
+    assert bool((model.to_images(model.invert(model.features(x))) == x).all())
+
+
+def test_there_and_back_in_float32(small_classifier):
+    model, x = small_classifier().float(), images()
+    back = model.invert(model.features(x))
+    assert back.dtype == torch.float32
+    assert bool((model.to_images(back) == x).all())
+
+
+def test_constant_images_come_back(small_classifier):
+    model = small_classifier()
+    x = torch.tensor([0, 255, 128], dtype=torch.uint8).reshape(3, 1, 1, 1).expand(3, 2, 8, 8)
+    assert bool((model.to_images(model.invert(model.features(x))) == x).all())
+    assert bool(model(x).isfinite().all())
+
+
+def test_features_of_no_image_land_in_the_padding(small_classifier):
+    model = small_classifier().requires_grad_(False)
+    features = model.features(images()) + 0.3 * torch.randn(6, *model.feature_shape).double()
+    found = model.solve(features)
+    assert bool(found.solution.converged.all())
+    assert float(found.padding_energy.min()) > 1e-6
+    whole, _ = model.chain(torch.cat([found.images, found.padding], 1))
+    torch.testing.assert_close(whole, features, atol=1e-9, rtol=1e-9)
+    projected = model.features(found.images)
+    assert float((projected - features).abs().max()) > 1e-3  # leaving it out is a projection
+
+
+def test_the_inverse_has_gradients(small_classifier):
+    model = small_classifier()
+    x = model.prepared(images(2)).requires_grad_(True)
+    weights = torch.randn(2, 2, 8, 8, dtype=torch.float64)
+    features = model.features(x)
+    (model.invert(features) * weights).sum().backward()
+    torch.testing.assert_close(x.grad, weights, atol=1e-8, rtol=1e-8)
+
+
+def test_training_mode_refuses_to_invert(small_classifier, raises_with):
+    model = small_classifier()
+    features = model.features(images())
+    model.train()
+    for call in (model.invert, model.solve):
+        with raises_with(RuntimeError, "training mode", "statistics", ".eval()"):
+            call(features)
+        with raises_with(ValueError, "training mode"):
+            call(features)
+
+
+def test_what_cannot_be_trained_on(small_classifier, raises_with):
+    model = small_classifier().train()
+    with raises_with(ValueError, "at least two images", ".eval()"):
+        model(images(1))
+    constant = torch.full((4, 2, 8, 8), 7, dtype=torch.uint8)
+    with raises_with(ValueError, "constant", "divide by 0"):
+        model(constant)
+    assert model(images(2)).shape == (2, 5)
+
+
+def test_images_of_another_kind(small_classifier, raises_with):
+    model = small_classifier()
+    with raises_with(ValueError, "(batch, 2, 8, 8)", "2 channels", "3"):
+        model(images(channels=3))
+    with raises_with(ValueError, "(6, 4, 8)"):
+        model(images()[:, 0, :4])
+    with raises_with(ValueError, "float32", "float64"):
+        model(torch.zeros(2, 2, 8, 8))
+    with raises_with(ValueError, "finite"):
+        model(torch.full((2, 2, 8, 8), float("nan"), dtype=torch.float64))
+    with raises_with(ValueError, "at least one image"):
+        model(images(0))
+    with raises_with(ValueError, "16, 4, 4"):
+        model.invert(torch.zeros(1, 3, 4, 4).double())
+    with raises_with(ValueError, "17 grey levels", "200"):
+        Classifier.preset("digits").eval()(torch.full((1, 1, 8, 8), 200, dtype=torch.uint8))
+    with raises_with(ValueError, "5 channels", "padded to 4"):
+        small_classifier(channels=5)
+
+
+def test_an_inverse_that_is_not_certified_raises(small_classifier):
+    from mintnet import FixedPoint
+
+    model = small_classifier()
+    with pytest.raises(InversionError):
+        model.invert(model.features(images()), FixedPoint(max_steps=1))
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_saved_and_loaded(small_classifier, tmp_path, half):
+    from safetensors.torch import load_file, save_file
+
+    model, x = small_classifier(), images()
+    model = model.float()
+    model.save(tmp_path / "last", preset="own")
+    packed = load_file(tmp_path / "last" / "model.safetensors")
+    masked = sum(int((~m).sum()) for la in model.layers() for m in (la.mask1, la.mask2, la.mask3))
+    stored = sum(t.numel() for t in packed.values())
+    assert stored == sum(t.numel() for t in model.state_dict().values()) - masked
+    if half:
+        rounded = {name: tensor.half() for name, tensor in packed.items()}
+        save_file(rounded, tmp_path / "last" / "model.safetensors")
+    loaded = Classifier.load(tmp_path)
+    assert not loaded.training and isinstance(load_model(tmp_path), Classifier)
+    found, expected = loaded(x), model(x)
+    assert found.dtype == torch.float32
+    assert float((found - expected).abs().max()) < (0.2 if half else 1e-6)
+
+
+def test_other_folders_are_refused(tmp_path, raises_with):
+    ResNet(ResNetConfig((1,), (4,)), Pixels((1, 8, 8))).save(tmp_path)
+    with raises_with(ModelFileError, "resnet", "classifier"):
+        Classifier.load(tmp_path)
+    with raises_with(ModelFileError, "no classifier 'mnist'"):
+        Classifier.from_pretrained("mnist")
+
+
+def test_resnet_is_the_papers():
+    net = ResNet.preset("cifar10")
+    assert len(net.blocks) == 38
+    widths = [block.convolutions[-1].out_channels for block in net.blocks]
+    assert widths == [16] * 12 + [64] * 12 + [256] * 14
+    for block in net.blocks:
+        assert [conv.kernel_size for conv in block.convolutions] == [(3, 3)] * 3
+    for channels in (1, 3, 7):
+        small = ResNet(ResNetConfig((1, 2), (4, 8)), Pixels((channels, 9, 8))).eval()
+        probabilities = small(torch.zeros(2, channels, 9, 8, dtype=torch.uint8)).exp()
+        torch.testing.assert_close(probabilities.sum(1), torch.ones(2))
+
+
+def test_resnet_block_by_hand():
+    from mintnet.models.resnet import PreActivationBlock
+
+    block = PreActivationBlock(3, 3).double().eval()
+    x = u = torch.randn(2, 3, 6, 6, dtype=torch.float64)
+    for norm, conv in zip(block.norms, block.convolutions, strict=True):
+        u = conv(torch.relu(norm(u)))
+    torch.testing.assert_close(block(x), x + u)
+
+
+def test_the_authors_classifier():
+    model = import_original(FIXTURES / "original_classifier.pth").double()
+    with np.load(FIXTURES / "original_classifier.npz") as arrays:
+        x = torch.from_numpy(arrays["x"]).double()
+        expected = torch.from_numpy(arrays["log_probs"])
+    assert isinstance(model, Classifier) and model.config.elu
+    assert float((model(x) - expected).abs().max()) < 1e-9
+    assert float((model.invert(model.features(x)) - x).abs().max()) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda s: s.pop("module.fc.bias"), "linear layer"),
+        (lambda s: s.pop("module.layers.0.2.running_var"), "layers.0.2.running_var"),
+        (lambda s: s.update({"module.fc.weight": torch.zeros(10, 63)}), "fc.weight"),
+        (lambda s: s["module.layers.0.0.running_var"].fill_(-1.0), "negative"),
+        (lambda s: s["module.layers.2.1.weight2"].fill_(float("nan")), "finite"),
+        (lambda s: s.update({"module.layers.0.0.bias": torch.zeros(15)}), "shape"),
+    ],
+)
+def test_damaged_classifier_checkpoints(tmp_path, raises_with, damage, words):
+    checkpoint = torch.load(FIXTURES / "original_classifier.pth", weights_only=True)
+    damage(checkpoint[0])
+    torch.save(checkpoint, tmp_path / "c.pth")
+    with raises_with(ModelFileError, "c.pth", words):
+        import_original(tmp_path / "c.pth")

@@ -1,0 +1,38 @@
+"""Models in the box do what their results say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mintnet import Classifier
+from mintnet.models.locate import load_model
+from mintnet.models.storage import SHIPPED, WEIGHTS
+from registry import FIXTURES
+
+LABELS = [7, 2, 1, 0, 4, 1, 4, 9]
+
+
+def test_the_package_has_what_it_promises() -> None:
+    assert "mnist-classifier" in SHIPPED
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_every_shipped_model_loads_and_stays_small(name: str) -> None:
+    assert (SHIPPED[name] / WEIGHTS).stat().st_size < 60e6
+    model = load_model(name)
+    assert not model.training
+    assert all(bool(p.isfinite().all()) for p in model.parameters())
+
+
+@torch.no_grad()
+def test_the_mnist_classifier_reads_digits_and_gives_them_back() -> None:
+    images = torch.from_numpy(np.load(FIXTURES / "trained_mnist.npz")["images"])
+    classifier = Classifier.from_pretrained("mnist")
+    assert classifier(images).argmax(1).tolist() == LABELS
+    classifier.double()
+    found = classifier.solve(classifier.features(images[:1]))
+    assert bool(found.solution.converged.all())
+    assert torch.equal(classifier.to_images(found.images), images[:1])
+    assert float(found.padding_energy.max()) < 1e-20
