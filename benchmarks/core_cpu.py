@@ -25,9 +25,9 @@ REPEATS = 5
 def measure(preset: str, batch: int, version: str) -> dict[str, float]:
     """Seconds a step and MiB of one version, in this process."""
     import torch
-    from textbook import textbook_net
 
     from mintnet import MintNet
+    from mintnet.bench.textbook import textbook_net
 
     torch.manual_seed(0)
     net = MintNet.preset(preset)

@@ -62,6 +62,43 @@ def test_eq_2_group_by_group_equals_the_fast_layer(name, upper, kernel_size) -> 
 
 
 @pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize(("channels", "kernel_size"), [(1, 1), (1, 3), (1, 5), (3, 3), (2, 5)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_both_layouts_in_memory_agree(upper, channels, kernel_size, dtype, tolerance) -> None:
+    """Channels last, as on a CPU, and channels first, as on a GPU: values, slopes, gradients."""
+    layer = MintLayer(channels, 4, (5, 6), upper, kernel_size=kernel_size).to(dtype)
+    away_from_zero(layer, 3, 2.0)
+    wanted = [*layer.parameters(), x := torch.randn(3, channels, 5, 6, dtype=dtype)]
+    x.requires_grad_()
+    found = []
+    for last in (False, True):
+        y, slope = layer.evaluator(channels_last=last)(x)
+        assert y.is_contiguous() and slope.is_contiguous()
+        loss = y.square().sum() + slope.log().sum()
+        found.append([y, slope, *torch.autograd.grad(loss, wanted)])
+    for first, last in zip(*found, strict=True):
+        assert float((first - last).detach().norm()) <= tolerance * float(first.detach().norm())
+    assert torch.equal(layer.evaluate(x)[1], found[1][1])
+
+
+def test_the_gradient_through_the_constraint() -> None:
+    """That of |w| times a sign, by which it is defined, also where a weight is 0."""
+    layer = away_from_zero(MintLayer(2, 3, (3, 3)).double(), 4)
+    with torch.no_grad():
+        layer.weight2[0, 0, 1, 1] = layer.weight3[1, 4, 1, 1] = 0.0
+    _, w2, _ = layer.weights()
+    (gradient,) = torch.autograd.grad(w2.sum(), layer.weight2)
+    signs = layer.weight2.sign() * layer.mask2
+    changed = w2.sign() * signs == -1
+    assert 0 < int(changed.sum()) < 18
+    assert gradient[0, 0, 1, 1] == 0 and not bool(gradient[4, 3:, 1, 1].any())
+    expected = torch.where(changed, -1.0, layer.mask2.double())
+    expected[0, 0, 1, 1] = 0.0
+    expected[4, 3:, 1, 1] = 0.0
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("kernel_size", [1, 3, 5])
 def test_the_sign_constraint_changes_only_centre_diagonal_taps(upper, kernel_size) -> None:
     c, k, r = 3, 2, kernel_size // 2

@@ -94,6 +94,36 @@ def test_without_a_gpu_the_plain_path_is_taken_and_said_so() -> None:
 
 
 @pytest.mark.parametrize(
+    ("precision", "compiler", "said"),
+    [
+        ("float32", True, "compiled kernels"),
+        ("float32", False, "no C++ compiler"),
+        ("float64", True, "none are compiled in float64"),
+    ],
+)
+def test_compiling_is_for_those_who_ask(
+    monkeypatch: pytest.MonkeyPatch, precision: str, compiler: bool, said: str
+) -> None:
+    monkeypatch.setattr("mintnet.training.fast.has_compiler", lambda: compiler)
+    here = Devices(accelerator="cpu", compile=True)
+    path, reason = fast_path(DensityTask(Flow.preset("digits")), precision, here)
+    assert said in reason and (path is not None) == (said == "compiled kernels")
+
+
+def test_a_run_with_the_kernels_that_are_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same weights as those of the plain path; not compiled here, which takes minutes."""
+    found = []
+    for name, path in (("plain", None), ("fast", FastPath(torch.float32, compiled=False))):
+        monkeypatch.setattr("mintnet.training.loop.fast_path", lambda *_, path=path: (path, ""))
+        train("digits", tmp_path / name, cadence=Cadence(samples=0), **OPTIONS)
+        found.append(Flow.load(tmp_path / name).state_dict())
+    for name, tensor in found[1].items():
+        assert torch.allclose(tensor, found[0][name], rtol=1e-4, atol=1e-6), name
+
+
+@pytest.mark.parametrize(
     ("kind", "precision", "fast", "said"),
     [
         ("elu", "bf16", True, "fast kernels in bf16"),

@@ -74,7 +74,7 @@ def bench_invert(
     device = next(flow.parameters()).device
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     z = flow.sample_latents(samples, seed=seed)
-    one = _layer_targets(flow, z[:1]) if time_limit is not None else []
+    one = layer_targets(flow, z[:1], Wavefront()) if time_limit is not None else []
 
     def too_long(solver: Solver) -> bool:
         return time_limit is not None and _one_layer_a_stage(one, solver)[0] * samples > time_limit
@@ -82,8 +82,8 @@ def bench_invert(
     alone = too_long(Wavefront())
     if not alone:
         note(f"finding the exact inverse of {samples} samples")
-    layers = one if alone else _layer_targets(flow, z)
-    step = step or _tuned_step(layers[:: max(4, len(layers) // 3) if alone else 4], note)
+    layers = one if alone else layer_targets(flow, z, Wavefront())
+    step = step or tuned_step(layers[:: max(4, len(layers) // 3) if alone else 4], note)
     ways: dict[str, Solver] = {
         PUBLISHED: FixedPoint(step=step, max_steps=ITERATIONS, tolerance=0, capture=False),
         "α = 1 with stopping": FixedPoint(max_steps=ITERATIONS),
@@ -165,17 +165,17 @@ def _extrapolated(one: Targets, solver: Solver, samples: int) -> dict[str, Any]:
     }
 
 
-def _layer_targets(flow: Flow, z: Tensor) -> Targets:
+def layer_targets(flow: Flow, z: Tensor, solver: Solver | None = None) -> Targets:
     """Each Mint layer with the z that it has to invert, in the order of inversion."""
     found = []
     for part in reversed(flow.net.chain.leaves()):
         if isinstance(part, MintLayer):
             found.append((part, z))
-        z = part.solve(z, Wavefront()).require("The benchmark needs an exact inverse.")
+        z = part.solve(z, solver).require("The benchmark needs an exact inverse.")
     return found
 
 
-def _tuned_step(layers: Targets, note: Note) -> float:
+def tuned_step(layers: Targets, note: Note) -> float:
     """The step of the published grid that leaves the lowest worst residual after 120 steps.
 
     Tried on two samples of the given layers: one in four, or fewer where time is short.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -54,17 +54,41 @@ def seconds(
 
     No call begins after ``most`` seconds, the first aside.
     """
-    taken: list[float] = []
-    while len(taken) < repeats and (not taken or sum(taken) < most):
-        _synchronize(device)
-        begin = time.perf_counter()
-        run()
-        _synchronize(device)
-        taken.append(time.perf_counter() - begin)
-    return median(taken)
+    return median(timings({"": run}, device, repeats, most)[""])
 
 
-def _synchronize(device: torch.device) -> None:
+def timings(
+    runs: Mapping[str, Callable[[], object]],
+    device: torch.device,
+    repeats: int,
+    most: float = float("inf"),
+) -> dict[str, list[float]]:
+    """Wall-clock seconds of calls that take turns, so that a busy machine slows all of them.
+
+    No round begins after ``most`` seconds of calls, the first aside.
+
+    Examples:
+        >>> taken = timings({"a": list, "b": dict}, torch.device("cpu"), repeats=3)
+        >>> [len(times) for times in taken.values()]
+        [3, 3]
+    """
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    total = 0.0
+    for number in range(repeats):
+        if number and total >= most:
+            break
+        for name, run in runs.items():
+            synchronize(device)
+            begin = time.perf_counter()
+            run()
+            synchronize(device)
+            taken[name].append(time.perf_counter() - begin)
+            total += taken[name][-1]
+    return taken
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until a GPU has nothing left to do."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

@@ -80,7 +80,7 @@ class Invert(Command):
             out.print(f"auto takes {ratio:.2f} times the sum of the faster solver of each layer")
         picture = render(partial(draw_invert, figures=figures), kind=self.out.suffix.lower()[1:])
         out.print(write_picture(picture, self.out)[1])
-        return _with_origin(self, figures)
+        return with_origin(self, figures)
 
 
 @dataclass(kw_only=True)
@@ -105,7 +105,7 @@ class Growth(Command):
         figures = bench_growth(self.filters, self.device, note=lambda line: out.print(line))
         picture = render(partial(draw_growth, figures=figures), kind=self.out.suffix.lower()[1:])
         out.print(write_picture(picture, self.out)[1])
-        return _with_origin(self, figures)
+        return with_origin(self, figures)
 
 
 @dataclass(kw_only=True)
@@ -133,10 +133,10 @@ class Properties(Command):
         out.print(table)
         for line in figures["differences"]:
             out.print(f"differs: {line}")
-        return _with_origin(self, figures)
+        return with_origin(self, figures)
 
 
-def _with_origin(command: Command, figures: dict[str, Any]) -> dict[str, Any]:
+def with_origin(command: Command, figures: dict[str, Any]) -> dict[str, Any]:
     """The figures, with the command and the commit that made them; the machine is among them."""
     from mintnet.bench.machine import commit
 

@@ -32,6 +32,8 @@ COMMANDS = {
     "import-original": "mintnet.cli.import_original:ImportOriginal",
     "data get": "mintnet.cli.data:Get",
     "data verify": "mintnet.cli.data:VerifyFiles",
+    "bench train": "mintnet.cli.bench_train:BenchTrain",
+    "bench sample": "mintnet.cli.bench_sample:BenchSample",
     "bench invert": "mintnet.cli.bench:Invert",
     "bench growth": "mintnet.cli.bench:Growth",
     "bench properties": "mintnet.cli.bench:Properties",

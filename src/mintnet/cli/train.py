@@ -91,6 +91,8 @@ class Train(Command):
     """CPU threads of each process; as the system has it if not given, one for tiny images."""
     plain: bool = False
     """Without fast kernels and recorded steps on a GPU."""
+    compile: bool = False
+    """On a CPU, compile the layers: minutes at the start, up to twice as fast from then on."""
     checkpoint_every: int | None = None
     """Steps between checkpoints; half a minute if not given."""
     sample_every: int | None = None
@@ -121,7 +123,12 @@ class Train(Command):
             self.run_folder or Path("runs", self.preset),
             resume=self.resume,
             devices=Devices(
-                self.devices, self.nodes, self.accelerator, self.threads, not self.plain
+                self.devices,
+                self.nodes,
+                self.accelerator,
+                self.threads,
+                not self.plain,
+                self.compile,
             ),
             cadence=Cadence(
                 checkpoint=self.checkpoint_every,

@@ -45,3 +45,69 @@ def draw_growth(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
     axes.set_xlabel("pixels × samples")
     axes.set_ylabel("seconds")
     legend(axes, theme)
+
+
+def draw_train(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
+    """Images a second of each way to train, at each batch size; what did not fit says so."""
+    rows = figures["rows"][::-1]
+    batches = list(dict.fromkeys(row["batch"] for row in figures["rows"]))
+    rates = [row.get("images_per_second", 0.0) for row in rows]
+    colours = [theme.colours[batches.index(row["batch"]) % len(theme.colours)] for row in rows]
+    least = min((rate for rate in rates if rate > 0), default=1.0)
+    axes.barh(range(len(rows)), [rate or least / 2 for rate in rates], color=colours)
+    axes.set_yticks(range(len(rows)), [f"{row['way']}, batch {row['batch']}" for row in rows])
+    axes.set_xscale("log")
+    axes.set_xlim(left=least / 2, right=max([*rates, least]) * 30)
+    for place, (row, rate) in enumerate(zip(rows, rates, strict=True)):
+        words = row.get("failure") or f"{rate:,.4g}" + _memory(row)
+        axes.text(rate or least / 2, place, f" {words}", va="center", color=theme.ink, fontsize=8)
+    axes.set_xlabel(
+        f"images a second in training {figures.get('preset', '')}, {figures['machine']['device']}"
+    )
+
+
+def draw_train_sweep(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
+    """Milliseconds of a step against the pixels in it, over batch sizes and over image sizes."""
+    for name, what, colour in zip(
+        ("over_batch", "over_size"), ("batch", "size"), theme.colours, strict=False
+    ):
+        rows = [row for row in figures[name] if "failure" not in row]
+        if not rows:
+            continue
+        fixed = f"{rows[0]['size']} × {rows[0]['size']}"
+        if what == "size":
+            fixed = f"batch {rows[0]['batch']}"
+        label = f"{what} {rows[0][what]} to {rows[-1][what]}, {fixed}"
+        pixels = [row["size"] ** 2 * row["batch"] for row in rows]
+        times = [row["milliseconds"] for row in rows]
+        axes.loglog(pixels, times, "o-", color=colour, label=label)
+        line = [times[-1] * count / pixels[-1] for count in pixels]
+        axes.loglog(pixels, line, "--", color=theme.quiet, linewidth=1)
+    axes.set_xlabel(f"pixels × images; dashed: linear ({figures['sweep_way']})")
+    axes.set_ylabel("milliseconds a step")
+    legend(axes, theme)
+
+
+def draw_sample(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
+    """Seconds for samples: the first call, later calls, and Algorithm 1 as published."""
+    bars: list[tuple[str, float, str]] = []
+    for row in figures["rows"]:
+        count, other = row["count"], row.get("published", {})
+        bars.append((f"{count}: first call", row["first_seconds"], theme.colours[1]))
+        bars.append((f"{count}: later calls", row["seconds"], theme.colours[0]))
+        if "seconds" in other:
+            bars.append((f"{count}: Algorithm 1", other["seconds"], theme.colours[3]))
+    bars.reverse()
+    places, times = range(len(bars)), [taken for _, taken, _ in bars]
+    axes.barh(places, times, color=[colour for _, _, colour in bars])
+    axes.set_yticks(places, [name for name, _, _ in bars])
+    axes.set_xscale("log")
+    axes.set_xlim(right=max(times) * 6)
+    for place, taken in zip(places, times, strict=True):
+        axes.text(taken, place, f" {taken:.3g} s", va="center", color=theme.ink, fontsize=8)
+    axes.set_xlabel(f"seconds for so many samples, {figures['machine']['device']}")
+
+
+def _memory(row: dict[str, Any]) -> str:
+    memory = row["peak_memory_gib"]
+    return "" if memory is None else f" ({memory:.2f} GiB)"

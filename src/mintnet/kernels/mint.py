@@ -5,7 +5,7 @@ It computes what `MintLayer.transform` computes, with these differences in how:
 - the weights of all layers of one shape and ordering are masked, constrained, padded and
   converted together (`prepared`): one layer's weights are too small to be worth a launch;
 - activations are channels-last, and the hidden width is padded with dead channels to a multiple
-  of 64, which the matrix units want;
+  of 64, which the matrix units want (of 16 on a CPU);
 - the first and the last convolution, with few channels on one side, are matrix products: taps are
   gathered before the one and scattered after the other, which convolution libraries do badly;
 - of a single channel only the taps that the mask leaves are computed;
@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-ALIGNMENT = 64
+ALIGNMENT = {"cpu": 16}
+"""What hidden widths are padded to a multiple of, where that is not 64."""
 GATHERED = 16
 """The most channels for which the first and last convolution are matrix products."""
 
@@ -72,7 +73,7 @@ def prepared(
     w1, w2, w3 = (torch.stack(list(w)) * mask for w, mask in zip(weights, masks, strict=True))
     b1, b2, b3 = (torch.stack(list(bias)) for bias in biases)
     channels, width, size = w3.shape[1], w2.shape[1], w2.shape[-1]
-    dead, radius = -width % ALIGNMENT, w2.shape[-1] // 2
+    dead, radius = -width % ALIGNMENT.get(w2.device.type, 64), size // 2
     group = torch.arange(width, device=w2.device) // (width // channels)
     same = group[:, None] == group[None, :]
     # Eq. 4: only centre taps between copies of one channel change, and of those the sign.

@@ -55,7 +55,7 @@ def mint_value(
     """
     h = ACTIVATIONS[activation]
     w1, w3 = weights[0] * masks[0], weights[2] * masks[2]
-    w2 = constrained(weights[1] * masks[1], w1, w3, channels)
+    w2 = constrained(weights[1], w1, w3, channels, masks[1])
     radius = w2.shape[-1] // 2
     u = x
     if dtype is not None:

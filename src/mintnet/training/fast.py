@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+
 import torch
 
 from mintnet.kernels import HAS_TRITON
@@ -29,7 +32,7 @@ def fast_path(task: Task, precision: str, devices: Devices) -> tuple[FastPath | 
         (None, 'plain kernels: there is no GPU')
     """
     if not devices.cuda:
-        return None, "plain kernels: there is no GPU"
+        return _compiled_path(task, precision, devices)
     if not devices.fast:
         return None, "plain kernels, as asked"
     if precision == "float64":
@@ -44,3 +47,27 @@ def fast_path(task: Task, precision: str, devices: Devices) -> tuple[FastPath | 
             "Triton is not installed"
         )
     return FastPath(dtype, compiled=True), f"fast kernels in {precision}; compiling takes a minute"
+
+
+def _compiled_path(task: Task, precision: str, devices: Devices) -> tuple[FastPath | None, str]:
+    """Without a GPU, layers are compiled where that is asked for: it takes minutes."""
+    if not devices.compile:
+        return None, "plain kernels: there is no GPU"
+    if precision != "float32":
+        return None, f"plain kernels: without a GPU, none are compiled in {precision}"
+    if reason := task.why_not_fast():
+        return None, f"plain kernels: {reason}"
+    if not has_compiler():
+        return None, "plain kernels: there is no C++ compiler"
+    return FastPath(torch.float32, compiled=True), "compiled kernels; compiling takes minutes"
+
+
+def has_compiler() -> bool:
+    """Whether there is a C++ compiler, which torch.compile needs on a CPU.
+
+    Examples:
+        >>> has_compiler() in (True, False)
+        True
+    """
+    names = (os.environ.get("CXX"), "g++", "clang++", "c++")
+    return any(name and shutil.which(name) for name in names)

@@ -118,7 +118,7 @@ class TrainingModule(LightningModule):
             eps=recipe.eps,
             weight_decay=recipe.weight_decay,
             amsgrad=True,
-            fused=recorded or None,
+            fused=recorded or self.device.type == "cpu" or None,  # one pass instead of ten
             capturable=recorded,
         )
         if self._optimizer_state:

@@ -1,0 +1,152 @@
+"""Certified samples against Algorithm 1 as it was published, in one run."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mintnet.bench.invert import ITERATIONS, Note, layer_targets, tuned_step
+from mintnet.bench.machine import machine, seconds, synchronize
+from mintnet.bench.memory import PeakMemory, free_memory
+from mintnet.bench.textbook import textbook_evaluator
+from mintnet.bijections import MintLayer
+from mintnet.models import Flow
+from mintnet.precision import true_float32
+from mintnet.solvers import relative_residual
+
+COUNTS = (1, 16, 64, 256)
+LEARNING = 3
+"""Calls after the first in which solvers still try routes and record steps."""
+
+
+@torch.no_grad()
+def bench_sample(
+    flow: Flow,
+    counts: Sequence[int] = (64,),
+    seed: int = 0,
+    repeats: int = 5,
+    step: float | None = None,
+    published: bool = True,
+    note: Note = lambda line: None,
+) -> dict[str, Any]:
+    """Seconds for n certified samples: the first call and later ones, beside Algorithm 1.
+
+    Ours is `Flow.sample`, which raises where it is not certified, with other noise in every
+    call. Algorithm 1 takes 120 steps in each layer with Eq. 2 and Eq. 3 written out, and checks
+    nothing; its residual is worked out here. TF32 is off throughout.
+
+    Args:
+        flow: a trained model, on its device.
+        counts: how many samples.
+        seed: of the noise.
+        repeats: later calls, of which the median is taken.
+        step: α of Algorithm 1; tuned on the published grid if not given.
+        published: measure Algorithm 1 too.
+        note: told what happens.
+    """
+    if repeats < 1:
+        raise ValueError(f"at least one call must be timed; got repeats {repeats}")
+    for count in counts:
+        flow.sample_latents(count)  # says what is wrong with a count
+    device = next(flow.parameters()).device
+    with true_float32():
+        facts = machine(device)
+        if published and step is None:
+            note("tuning the step of Algorithm 1 on two samples")
+            layers = layer_targets(flow, flow.sample_latents(2, seed=seed))
+            step = tuned_step(layers[::4], note)
+        rows = []
+        for count in dict.fromkeys(counts):
+            note(f"{count} samples")
+            row = {"count": count, **_ours(flow, count, seed, repeats)}
+            if published:
+                assert step is not None
+                note(f"{count} samples, Algorithm 1 as published")
+                row["published"] = _published(flow, count, seed, step)
+                if "seconds" in row["published"]:
+                    row["speedup"] = row["published"]["seconds"] / row["seconds"]
+            rows.append(row)
+    return {"seed": seed, "tuned_step": step, "machine": facts, "rows": rows}
+
+
+def published_inverse(flow: Flow, z: Tensor, step: float, iterations: int = ITERATIONS) -> Tensor:
+    """Algorithm 1 through all layers, as printed but for α: no check, no stopping.
+
+    x₀ = z / t, then x ← x − α (f(x) − z) / diag J(x). Shapes: those of `Flow.solve`.
+    """
+    for part in reversed(flow.net.chain.leaves()):
+        if not isinstance(part, MintLayer):
+            z = part.solve(z).value
+            continue
+        x, evaluate = part.start(z), textbook_evaluator(part)
+        for _ in range(iterations):
+            y, slope = evaluate(x)
+            x = x - step * (y - z) / slope
+        z = x
+    return z
+
+
+def _ours(flow: Flow, count: int, seed: int, repeats: int) -> dict[str, Any]:
+    flow = copy.deepcopy(flow)  # which leaves behind what solvers have learnt
+    device = next(flow.parameters()).device
+    peak, calls = PeakMemory(device), []
+    for number in range(1 + LEARNING + repeats):
+        synchronize(device)
+        begin = time.perf_counter()
+        flow.sample(count, seed=seed + number)
+        synchronize(device)
+        calls.append(time.perf_counter() - begin)
+    memory = peak.bytes()
+    solution = flow.solve(flow.sample_latents(count, seed=seed))
+    later = calls[1 + LEARNING :]
+    evaluations = [float(part.evaluations.double().mean()) for part in solution.parts]
+    return {
+        "first_seconds": calls[0],
+        "learning_seconds": calls[1 : 1 + LEARNING],
+        "seconds": median(later),
+        "seconds_range": [min(later), max(later)],
+        "evaluations": sum(evaluations),
+        "certified": int(solution.converged.sum()),
+        "worst_residual": float(solution.residual.max()),
+        "peak_memory_gib": None if memory is None else memory / 2**30,
+    }
+
+
+def _published(flow: Flow, count: int, seed: int, step: float) -> dict[str, Any]:
+    device = next(flow.parameters()).device
+    z = flow.sample_latents(count, seed=seed)
+    # Two tensors of the K × K products are there at a time.
+    sizes = (math.prod(layer.event_shape) * layer.filters**2 for layer in flow.net.layers())
+    need = 2 * z.element_size() * count * max(sizes)
+    free = free_memory(device)
+    if free is not None and need > free:
+        return {"failure": f"does not fit in memory: {need / 2**30:.0f} GiB"}
+    peak = PeakMemory(device)
+    found: list[Tensor] = []
+
+    def run() -> None:
+        found[:] = [published_inverse(flow, z, step)]
+        flow.to_images(found[0].nan_to_num())
+
+    try:
+        published_inverse(flow, z, step, iterations=1)
+        taken = seconds(run, device)
+    except torch.OutOfMemoryError:
+        return {"failure": "does not fit in memory"}
+    x, memory = found[0], peak.bytes()
+    back = flow.net.transform(x)[0]
+    residual = relative_residual(back - z, z.abs().flatten(1).amax(1))
+    return {
+        "seconds": taken,
+        "evaluations": float(ITERATIONS * len(flow.net.layers())),
+        "worst_residual": float(residual.max()),
+        "median_residual": float(residual.median()),
+        "peak_memory_gib": None if memory is None else memory / 2**30,
+    }

@@ -1,0 +1,125 @@
+"""Whole steps of training, in each way that is compared."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from mintnet.bench.textbook import textbook_net
+from mintnet.data import ImageData
+from mintnet.models import Flow
+from mintnet.models.fast import fast_transform, why_not_fast
+from mintnet.models.noise import uniform_noise
+from mintnet.training.fast import has_compiler
+from mintnet.training.plan import Plan
+from mintnet.training.recipe import Recipe
+
+RATE = 1e-6
+"""Of learning: the weights hardly move, so that every step has the same work."""
+
+Step = Callable[[], Tensor]
+"""One step of training; gives the loss, which waits on the device."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a step is computed.
+
+    Attributes:
+        name: for people.
+        kind: ``textbook``, ``plain``, ``compiled`` (by torch.compile, on a CPU) or ``recorded``
+            (the fast path, its step as one CUDA graph).
+        precision: of products: ``float32``, ``tf32`` or ``bf16``.
+    """
+
+    name: str
+    kind: str
+    precision: str = "float32"
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of what is multiplied."""
+        return torch.bfloat16 if self.precision == "bf16" else torch.float32
+
+
+def ways_for(flow: Flow, device: torch.device, compile: bool = True) -> list[Way]:
+    """What is compared on a device: the textbook version, and ours as far as it goes there.
+
+    Examples:
+        >>> [way.name for way in ways_for(Flow.preset("digits"), torch.device("cpu"), False)]
+        ['textbook', 'ours']
+    """
+    fast = not why_not_fast(flow.net)
+    if device.type != "cuda":
+        compiled = [Way("ours, compiled", "compiled")]
+        more = compiled if compile and fast and has_compiler() else []
+        return [Way("textbook", "textbook"), Way("ours", "plain"), *more]
+    ways = [
+        Way("textbook, float32", "textbook"),
+        Way("textbook, TF32", "textbook", "tf32"),
+        Way("ours, float32", "plain"),
+        Way("ours, TF32", "plain", "tf32"),
+    ]
+    if fast and torch.cuda.get_device_capability(device) >= (8, 0):
+        ways.append(Way("ours, fast, bf16", "recorded", "bf16"))
+    return ways
+
+
+def make_step(way: Way, flow: Flow, images: Tensor, recipe: Recipe) -> Step:
+    """Dequantization, forward, backward, clipping and AMSGrad on one batch of images.
+
+    The flow is copied to the device of the images.
+    """
+    flow = copy.deepcopy(flow).to(images.device).train()
+    if way.kind == "recorded":
+        return _recorded_step(way, flow, images, recipe)
+    transform = {
+        "textbook": partial(textbook_net, flow.net),
+        "plain": None,
+        "compiled": partial(fast_transform, flow.net, dtype=way.dtype),
+    }[way.kind]
+    parameters = list(flow.parameters())
+    optimizer = torch.optim.Adam(parameters, lr=RATE, eps=recipe.eps, amsgrad=True, fused=True)
+    index = torch.arange(len(images), device=images.device)
+
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        noise = uniform_noise(0, 0, index, flow.shape)
+        loss = -flow.log_density((images.float() + noise) / flow.levels, transform).mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, recipe.clip or float("inf"))
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def _recorded_step(way: Way, flow: Flow, images: Tensor, recipe: Recipe) -> Step:
+    """The step of `mintnet train` on a GPU, with all that belongs to it.
+
+    Without a GPU it is not recorded, nor compiled: then it only shows that it works.
+    """
+    from mintnet.training.module import TrainingModule
+    from mintnet.training.recorded import RecordedStep
+    from mintnet.training.task import DensityTask, FastPath
+
+    cuda = images.is_cuda
+    task = DensityTask(flow)
+    task.fast = FastPath(way.dtype, compiled=cuda)
+    recipe = recipe.changed(batch_size=len(images), validation=0.0, learning_rate=RATE)
+    data = ImageData("random", images.cpu(), levels=flow.levels)
+    module = TrainingModule(task, data, Plan("random", recipe)).to(images.device)
+    module.images = images
+    module.average.to(images.device)
+    run = RecordedStep(module, module.configure_optimizers(), record=cuda)
+    places = torch.arange(len(images))
+
+    def step() -> Tensor:
+        return run(places, 0, RATE, 0)[0] / len(places)
+
+    return step

@@ -1,0 +1,109 @@
+"""`bench sample` measures certified samples and the published algorithm on the same noise."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+
+from mintnet.bench import bench_sample
+from mintnet.bench import sample as sample_module
+from mintnet.bench.machine import commit
+from mintnet.bench.sample import LEARNING, published_inverse
+from mintnet.cli import main
+from mintnet.solvers import InversionError
+from registry import tiny_flow
+
+
+def test_the_published_algorithm_inverts_where_it_converges() -> None:
+    flow = tiny_flow(4, 0).double()
+    z = flow.sample_latents(3, seed=1)
+    x = published_inverse(flow, z, step=0.8)
+    torch.testing.assert_close(x, flow.net.inverse(z), rtol=1e-8, atol=1e-8)
+    assert not torch.allclose(published_inverse(flow, z, 0.8, iterations=1), x, atol=1e-3)
+
+
+def test_rows_hold_what_they_say() -> None:
+    figures = bench_sample(tiny_flow(4, 0), (2, 5, 2), repeats=3)
+    assert figures["tuned_step"] in [1 / (1 + n / 2) for n in range(9)]
+    assert [row["count"] for row in figures["rows"]] == [2, 5]
+    for row in figures["rows"]:
+        low, high = row["seconds_range"]
+        assert 0 < low <= row["seconds"] <= high and row["first_seconds"] > 0
+        assert len(row["learning_seconds"]) == LEARNING
+        assert row["certified"] == row["count"] and row["worst_residual"] < 1e-3
+        other = row["published"]
+        assert other["evaluations"] == 4 * 120
+        assert other["median_residual"] <= other["worst_residual"]
+        assert row["speedup"] == other["seconds"] / row["seconds"]
+
+
+def test_a_bad_step_shows_in_the_residual() -> None:
+    """The published algorithm says nothing when it fails; the benchmark does."""
+    (row,) = bench_sample(tiny_flow(4, 0), (2,), repeats=1, step=2.5)["rows"]
+    assert row["published"]["worst_residual"] > 1 and row["worst_residual"] < 1e-3
+
+
+def test_tf32_is_off_while_it_runs_and_as_before_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+    inverse = sample_module.published_inverse
+
+    def watched(*arguments, **options):  # type: ignore[no-untyped-def]
+        seen.append(torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32)
+        return inverse(*arguments, **options)
+
+    monkeypatch.setattr(sample_module, "published_inverse", watched)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    bench_sample(tiny_flow(4, 0), (1,), repeats=1, step=1.0)
+    assert seen and not any(seen) and torch.backends.cudnn.allow_tf32
+
+
+def test_what_does_not_fit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_module, "free_memory", lambda device: 1000)
+    (row,) = bench_sample(tiny_flow(4, 0), (3,), repeats=1, step=1.0)["rows"]
+    assert row["published"]["failure"].startswith("does not fit in memory")
+    assert row["seconds"] > 0 and "speedup" not in row
+
+
+def test_samples_that_cannot_be_certified_are_an_error() -> None:
+    flow = tiny_flow(4, 0)
+    with torch.no_grad():
+        flow.net.layers()[0].raw_t.fill_(float("nan"))
+    with pytest.raises(InversionError):
+        bench_sample(flow, (2,), repeats=1, step=1.0)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny_flow(4, 0).save(tmp_path / "model", preset="tiny", data="digits")
+    plot, figures = tmp_path / "p.png", tmp_path / "f.json"
+    arguments = ["bench", "sample", str(tmp_path / "model"), "-n", "3", "--device", "cpu"]
+    more = ["--repeats", "2", "--step", "0.5", "--out", str(plot), "--json", str(figures)]
+    main([*arguments, *more])
+    out = capsys.readouterr().out
+    assert "ours, later calls" in out and "α = 1/2" in out
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    content = json.loads(figures.read_text())
+    assert shlex.split(content["command"]) == ["mintnet", *arguments, *more]
+    assert content["commit"] == commit() and content["machine"]["tf32"] is False
+
+
+def test_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sample_module, "COUNTS", (1, 2))
+    tiny_flow(4, 0).save("model", preset="tiny", data="digits")
+    words = ["--repeats", "1", "--step", "1", "--sweep", "--device", "cpu", "--json", "f.json"]
+    main(["bench", "sample", "model", *words])
+    assert [row["count"] for row in json.loads(Path("f.json").read_text())["rows"]] == [1, 2]
+
+
+def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny_flow(4, 0).save(tmp_path / "model", preset="tiny", data="digits")
+    for words, reason in ((["-n", "0"], "at least one sample"), (["--repeats", "0"], "repeats 0")):
+        with pytest.raises(SystemExit) as end:
+            main(["bench", "sample", str(tmp_path / "model"), *words])
+        assert end.value.code == 1 and reason in capsys.readouterr().err
