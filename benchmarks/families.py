@@ -293,6 +293,7 @@ def main() -> None:
         "command": f"python benchmarks/families.py {args.data_set} --seconds {args.seconds:g}",
         "commit": subprocess.run(commit, capture_output=True, text=True).stdout.strip() or None,
         "machine": machine(torch.device(args.device)),
+        "evaluation": "true float32, the whole test set, one draw of noise",
         "data_set": args.data_set,
         "logit_lambda": LAMBDAS[args.data_set],
         "seed": args.seed,

@@ -27,6 +27,7 @@ RESIDUAL_ITERATIONS = 100
 FEW = 16
 LONGEST = 1.0
 """Seconds after which the timing of a layer is not repeated."""
+PROBES = 4
 
 PUBLISHED, RESIDUAL, SEQUENTIAL = (
     "algorithm 1, 120 steps",
@@ -67,23 +68,24 @@ def bench_invert(
         seed: of the noise that is inverted.
         repeats: timings of each layer, of which the median is taken.
         step: α of Algorithm 1; tuned on the published grid if not given.
-        time_limit: seconds that a way may take; one that would take longer is timed on one sample
-            and one layer a stage, multiplied, and marked extrapolated.
+        time_limit: seconds that a way may take; one that would take longer is timed on one layer a
+            stage for one sample and for four, continued along that line, and marked extrapolated.
         note: told what is being done.
     """
     device = next(flow.parameters()).device
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     z = flow.sample_latents(samples, seed=seed)
-    one = layer_targets(flow, z[:1], Wavefront()) if time_limit is not None else []
+    few = layer_targets(flow, z[:PROBES], Wavefront()) if time_limit is not None else []
 
     def too_long(solver: Solver) -> bool:
-        return time_limit is not None and _one_layer_a_stage(one, solver)[0] * samples > time_limit
+        limit = float("inf") if time_limit is None else time_limit
+        return bool(few) and _extrapolated(few, solver, samples)["seconds"] > limit
 
-    alone = too_long(Wavefront())
-    if not alone:
+    only_few = too_long(Wavefront())
+    if not only_few:
         note(f"finding the exact inverse of {samples} samples")
-    layers = one if alone else layer_targets(flow, z, Wavefront())
-    step = step or tuned_step(layers[:: max(4, len(layers) // 3) if alone else 4], note)
+    layers = few if only_few else layer_targets(flow, z, Wavefront())
+    step = step or tuned_step(layers[:: max(4, len(layers) // 3) if only_few else 4], note)
     ways: dict[str, Solver] = {
         PUBLISHED: FixedPoint(step=step, max_steps=ITERATIONS, tolerance=0, capture=False),
         "α = 1 with stopping": FixedPoint(max_steps=ITERATIONS),
@@ -97,9 +99,9 @@ def bench_invert(
     times: dict[str, list[float]] = {}
     certified: dict[str, list[bool]] = {}
     for name, solver in ways.items():
-        if alone or too_long(solver):
-            note(f"{name}, on one sample and one layer a stage")
-            rows[name] = _extrapolated(one, solver, samples)
+        if only_few or too_long(solver):
+            note(f"{name}, on few samples and one layer a stage")
+            rows[name] = _extrapolated(few, solver, samples)
         else:
             note(name)
             rows[name], times[name], certified[name] = _measure(flow, layers, z, solver, repeats)
@@ -135,27 +137,26 @@ def _over_the_faster(
     return sum(times["auto"]) / sum(faster)
 
 
-def _one_layer_a_stage(one: Targets, solver: Solver) -> tuple[float, float, float]:
-    """Seconds and evaluations of all layers for one sample, and the worst residual seen.
+def _extrapolated(few: Targets, solver: Solver, samples: int) -> dict[str, Any]:
+    """A way on one layer of each stage, the middle one, which counts for all of its shape.
 
-    One layer of each stage is run, the middle one, and counts for all layers of its shape.
+    It is timed for one sample and for all of the few, and the time continued along that line.
     """
     total, evaluations, worst = 0.0, 0.0, 0.0
-    for shape in dict.fromkeys(layer.event_shape for layer, _ in one):
-        stage = [(layer, z) for layer, z in one if layer.event_shape == shape]
+    for shape in dict.fromkeys(layer.event_shape for layer, _ in few):
+        stage = [(layer, z) for layer, z in few if layer.event_shape == shape]
         layer, z = stage[len(stage) // 2]
-        for _ in range(3 if isinstance(solver, Auto) else 1):  # Auto learns first
-            solution = layer.solve(z, solver)
-        total += seconds(partial(layer.solve, z, solver), z.device) * len(stage)
+        taken = []
+        for part in (z[:1], z):
+            for _ in range(3 if isinstance(solver, Auto) else 1):  # Auto learns first
+                solution = layer.solve(part, solver)
+            taken.append(seconds(partial(layer.solve, part, solver), z.device))
+        each = max(0.0, (taken[1] - taken[0]) / max(1, len(z) - 1))
+        total += (taken[0] + each * (samples - 1)) * len(stage)
         evaluations += float(solution.evaluations.double().mean()) * len(stage)
         worst = max(worst, float(solution.residual.max()))
-    return total, evaluations, worst
-
-
-def _extrapolated(one: Targets, solver: Solver, samples: int) -> dict[str, Any]:
-    total, evaluations, worst = _one_layer_a_stage(one, solver)
     return {
-        "seconds": total * samples,
+        "seconds": total,
         "evaluations": evaluations,
         "worst_residual": worst,
         "not_certified": None,

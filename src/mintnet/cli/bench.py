@@ -60,14 +60,14 @@ class Invert(Command):
         table = Table(title=f"{self.count} samples, {figures['machine']['device']}")
         paper = figures["paper_seconds"] if self.count == 64 else {}
         headings = ["way", "seconds", "speed-up", "evaluations", "per layer", "end to end"]
-        for heading in [*headings, *(["paper, TITAN Xp"] if paper else [])]:
+        for heading in [*headings, *(["paper"] if paper else [])]:
             table.add_column(heading, justify="left" if heading == "way" else "right")
         for name, row in figures["ways"].items():
             end = row["end_to_end_residual"]
             said = [f"{paper[name]:.2f}" if name in paper else "–"] if paper else []
             table.add_row(
-                name + (" (extrapolated)" if row["extrapolated"] else ""),
-                f"{row['seconds']:.3f}",
+                name,
+                f"{row['seconds']:.3f}" + ("*" if row["extrapolated"] else ""),
                 f"{row['speedup']:.1f}×",
                 f"{row['evaluations']:.0f}",
                 f"{row['worst_residual']:.1e}",
@@ -75,6 +75,9 @@ class Invert(Command):
                 *said,
             )
         out.print(table)
+        out.print(
+            "* extrapolated" + (". The paper's seconds are those of a TITAN Xp" if paper else "")
+        )
         ratio = figures["auto_over_faster_of_two"]
         if ratio is not None:
             out.print(f"auto takes {ratio:.2f} times the sum of the faster solver of each layer")
