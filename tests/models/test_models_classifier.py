@@ -217,8 +217,8 @@ def test_other_folders_are_refused(tmp_path, raises_with):
     ResNet(ResNetConfig((1,), (4,)), Pixels((1, 8, 8))).save(tmp_path)
     with raises_with(ModelFileError, "resnet", "classifier"):
         Classifier.load(tmp_path)
-    with raises_with(ModelFileError, "no classifier 'mnist'"):
-        Classifier.from_pretrained("mnist")
+    with raises_with(ModelFileError, "no classifier 'cifar10'"):
+        Classifier.from_pretrained("cifar10")
 
 
 def test_resnet_is_the_papers():
