@@ -9,6 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+from mintnet.cli.classifier import OpenClassifier
+from mintnet.cli.explain import load_picture
 from mintnet.data import load
 from mintnet.models import Classifier, ClassifierConfig, Pixels, ResNet, ResNetConfig
 from mintnet.models.classifier import PIXELS
@@ -104,6 +106,50 @@ def test_explain(mintnet, trained_classifier):
         for step in path["steps"]:
             assert step["certified"]
             assert 0 <= step["clipped"] <= 1 and len(step["logits"]) == 10
+
+
+def opened(pixels):
+    config = ClassifierConfig(width=4, pairs=(1,), filters=(1,))
+    return OpenClassifier("m", Path("m"), Classifier(config, pixels), {})
+
+
+def test_pictures_of_all_kinds_are_read_alike(tmp_path):
+    classifier = opened(Pixels((1, 8, 8)))
+    grey = np.random.default_rng(0).integers(0, 256, (8, 8), dtype=np.uint8)
+    solid = np.full_like(grey, 255)
+    pictures = {
+        "8.png": Image.fromarray(grey),
+        "16.png": Image.fromarray(grey.astype(np.uint16) * 257),
+        "16.tif": Image.fromarray(grey.astype(np.uint16) * 257),
+        "opaque.png": Image.fromarray(np.stack([grey, grey, grey, solid], -1)),
+        "grey-opaque.png": Image.fromarray(np.stack([grey, solid], -1), "LA"),
+    }
+    for name, picture in pictures.items():
+        picture.save(tmp_path / name)
+        found = load_picture(classifier, str(tmp_path / name), None)
+        np.testing.assert_array_equal(found[0].numpy(), grey, name)
+
+
+def test_pictures_that_cannot_be_read_truly_are_refused(tmp_path, raises_with):
+    classifier = opened(Pixels((1, 8, 8)))
+    grey = np.random.default_rng(0).integers(0, 255, (8, 8), dtype=np.uint8)
+    black = np.zeros_like(grey)
+    palette = Image.fromarray(grey, "P")
+    palette.putpalette([value for grey in range(256) for value in (grey, grey, grey)])
+    for name, picture, word in (
+        ("alpha.png", Image.fromarray(np.stack([black, black, black, grey], -1)), "transparen"),
+        ("grey-alpha.png", Image.fromarray(np.stack([black, grey], -1), "LA"), "transparen"),
+        ("32.tif", Image.fromarray(grey.astype(np.int32) * 1000), "32"),
+        ("float.tif", Image.fromarray(grey.astype(np.float32)), "32"),
+    ):
+        picture.save(tmp_path / name)
+        with raises_with(ValueError, name, word):
+            load_picture(classifier, str(tmp_path / name), None)
+    palette.save(tmp_path / "palette.png", transparency=int(grey[0, 0]))
+    Image.fromarray(grey).save(tmp_path / "key.png", transparency=int(grey[0, 0]))
+    for name in ("palette.png", "key.png"):
+        with raises_with(ValueError, name, "transparen"):
+            load_picture(classifier, str(tmp_path / name), None)
 
 
 def test_import(mintnet, fixtures):

@@ -16,6 +16,7 @@ from mintnet.cli.command import ModelCommand
 from mintnet.cli.output import console, write_json, write_picture
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from torch import Tensor
 
     from mintnet.cli.classifier import OpenClassifier
@@ -144,17 +145,12 @@ def load_picture(opened: OpenClassifier, name: str, data: Path | None) -> Tensor
     """A picture for a classifier, (C, H, W) uint8: from a file, or from a place in a data set."""
     import numpy as np
     import torch
-    from PIL import Image, UnidentifiedImageError
 
     path = Path(name).expanduser()
     if not path.is_file():
         return _from_data(opened, name, data)
     c, h, w = opened.model.shape
-    try:
-        with Image.open(path) as file:
-            colour = file.convert("RGB") if file.mode not in ("L", "1") else file.convert("L")
-    except (UnidentifiedImageError, OSError) as error:
-        raise ValueError(f"{path} is not a picture that can be read ({error})") from None
+    colour = _read_opaque(path)
     if colour.size != (w, h):
         raise ValueError(
             f"{path} has {colour.size[0]} × {colour.size[1]} pixels; {opened.name} takes {w} × {h}"
@@ -170,6 +166,38 @@ def load_picture(opened: OpenClassifier, name: str, data: Path | None) -> Tensor
         raise ValueError(f"{path} has {len(pixels)} channels; {opened.name} takes {c}")
     top = opened.model.levels - 1
     return (pixels.double() * (top / 255)).round().to(torch.uint8).contiguous()
+
+
+def _read_opaque(path: Path) -> Image:
+    """The picture in a file, grey (L) or in colour (RGB); raises if it is not opaque.
+
+    What lies behind a transparent pixel is not in the file, and any choice would be a guess.
+    """
+    from PIL import Image
+
+    from mintnet.data.dataset import DataError
+    from mintnet.data.folder import eight_bits
+
+    try:
+        with Image.open(path) as file:
+            file.load()
+            see_through = file.has_transparency_data
+            image = eight_bits(file, path)
+            if see_through and file.mode == image.mode:
+                alpha = image.convert("RGBA").getchannel("A").getextrema()
+                see_through = alpha != (255, 255)
+            colour = image.convert("L" if image.mode in ("L", "1") else "RGB")
+    except DataError:
+        raise
+    except Exception as error:  # decoders of damaged pictures raise nearly anything
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path} is not a picture that can be read ({reason})") from None
+    if see_through:
+        raise ValueError(
+            f"{path} is transparent in places, and what lies behind is not known; save it without "
+            f"transparency, on the background that is meant"
+        )
+    return colour
 
 
 def _from_data(opened: OpenClassifier, name: str, data: Path | None) -> Tensor:
