@@ -108,6 +108,50 @@ def test_explain(mintnet, trained_classifier):
             assert 0 <= step["clipped"] <= 1 and len(step["logits"]) == 10
 
 
+UNSURE = ["--solver", "fixed-point", "--max-steps", 1]
+
+
+def test_explain_without_certificates_fails_and_shows_none(fails, trained_classifier):
+    Path("x.json").write_text("{}")
+    command = ["explain", trained_classifier, "test:3", "--steps", 1, "--rounds", 1, *UNSURE]
+    fails([*command, "--out", "x.png", "--json", "f.json"], "5 of 5", "not certified")
+    assert Path("x.png").is_file()
+    figures = json.loads(Path("x.json").read_text())
+    assert figures == json.loads(Path("f.json").read_text())
+    for path in figures["images"][0]["paths"]:
+        for step in path["steps"]:
+            assert step["predicted"] is step["probability"] is step["picture_moved"] is None
+            assert not step["certified"]
+
+
+def test_explain_says_what_it_replaces_and_what_leads_nowhere(mintnet, trained_classifier):
+    Path("x.json").write_text("{}")
+    options = ["--steps", 1, "--rounds", 1, "--partner", "test:3", "--out", "x.png"]
+    code, out, err = mintnet("explain", trained_classifier, "test:3", *options)
+    assert code == 0, err
+    assert "replaced x.json" in out and "nowhere to move" in out
+
+
+def test_verify_without_certificates_fails(fails, trained_classifier):
+    fails(
+        ["verify", trained_classifier, "-n", 3, *UNSURE, "--json", "v.json"],
+        "3 of 3 inversions in float64",
+        "3 of 3 inversions in float32",
+    )
+    figures = json.loads(Path("v.json").read_text())
+    assert figures["float32"]["certified"] == figures["float64"]["certified"] == 0
+
+
+def test_options_without_meaning_for_classifiers(fails, trained_classifier):
+    for option in (
+        ["--out", "a.png"],
+        ["--divisors", 2],
+        ["--iterations", 3],
+        ["--time-limit", 5],
+    ):
+        fails(["verify", trained_classifier, *option], option[0], "classifier")
+
+
 def opened(pixels):
     config = ClassifierConfig(width=4, pairs=(1,), filters=(1,))
     return OpenClassifier("m", Path("m"), Classifier(config, pixels), {})

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mintnet.bench.machine import machine, seconds
 from mintnet.bijections import MintLayer
+from mintnet.calculus.masks import check_positive
 from mintnet.models import Flow
 from mintnet.solvers import (
     Auto,
@@ -71,6 +72,7 @@ def bench_invert(
             and one layer a stage, multiplied, and marked extrapolated.
         note: told what is being done.
     """
+    check_positive(samples=samples, repeats=repeats)
     device = next(flow.parameters()).device
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     z = flow.sample_latents(samples, seed=seed)
@@ -83,7 +85,8 @@ def bench_invert(
     if not alone:
         note(f"finding the exact inverse of {samples} samples")
     layers = one if alone else _layer_targets(flow, z)
-    step = step or _tuned_step(layers[:: max(4, len(layers) // 3) if alone else 4], note)
+    if step is None:
+        step = _tuned_step(layers[:: max(4, len(layers) // 3) if alone else 4], note)
     ways: dict[str, Solver] = {
         PUBLISHED: FixedPoint(step=step, max_steps=ITERATIONS, tolerance=0, capture=False),
         "α = 1 with stopping": FixedPoint(max_steps=ITERATIONS),
