@@ -9,6 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+from mintnet.cli.classifier import OpenClassifier
+from mintnet.cli.explain import load_picture
 from mintnet.data import load
 from mintnet.models import Classifier, ClassifierConfig, Pixels, ResNet, ResNetConfig
 from mintnet.models.classifier import PIXELS
@@ -104,6 +106,94 @@ def test_explain(mintnet, trained_classifier):
         for step in path["steps"]:
             assert step["certified"]
             assert 0 <= step["clipped"] <= 1 and len(step["logits"]) == 10
+
+
+UNSURE = ["--solver", "fixed-point", "--max-steps", 1]
+
+
+def test_explain_without_certificates_fails_and_shows_none(fails, trained_classifier):
+    Path("x.json").write_text("{}")
+    command = ["explain", trained_classifier, "test:3", "--steps", 1, "--rounds", 1, *UNSURE]
+    fails([*command, "--out", "x.png", "--json", "f.json"], "5 of 5", "not certified")
+    assert Path("x.png").is_file()
+    figures = json.loads(Path("x.json").read_text())
+    assert figures == json.loads(Path("f.json").read_text())
+    for path in figures["images"][0]["paths"]:
+        for step in path["steps"]:
+            assert step["predicted"] is step["probability"] is step["picture_moved"] is None
+            assert not step["certified"]
+
+
+def test_explain_says_what_it_replaces_and_what_leads_nowhere(mintnet, trained_classifier):
+    Path("x.json").write_text("{}")
+    options = ["--steps", 1, "--rounds", 1, "--partner", "test:3", "--out", "x.png"]
+    code, out, err = mintnet("explain", trained_classifier, "test:3", *options)
+    assert code == 0, err
+    assert "replaced x.json" in out and "nowhere to move" in out
+
+
+def test_verify_without_certificates_fails(fails, trained_classifier):
+    fails(
+        ["verify", trained_classifier, "-n", 3, *UNSURE, "--json", "v.json"],
+        "3 of 3 inversions in float64",
+        "3 of 3 inversions in float32",
+    )
+    figures = json.loads(Path("v.json").read_text())
+    assert figures["float32"]["certified"] == figures["float64"]["certified"] == 0
+
+
+def test_options_without_meaning_for_classifiers(fails, trained_classifier):
+    for option in (
+        ["--out", "a.png"],
+        ["--divisors", 2],
+        ["--iterations", 3],
+        ["--time-limit", 5],
+    ):
+        fails(["verify", trained_classifier, *option], option[0], "classifier")
+
+
+def opened(pixels):
+    config = ClassifierConfig(width=4, pairs=(1,), filters=(1,))
+    return OpenClassifier("m", Path("m"), Classifier(config, pixels), {})
+
+
+def test_pictures_of_all_kinds_are_read_alike(tmp_path):
+    classifier = opened(Pixels((1, 8, 8)))
+    grey = np.random.default_rng(0).integers(0, 256, (8, 8), dtype=np.uint8)
+    solid = np.full_like(grey, 255)
+    pictures = {
+        "8.png": Image.fromarray(grey),
+        "16.png": Image.fromarray(grey.astype(np.uint16) * 257),
+        "16.tif": Image.fromarray(grey.astype(np.uint16) * 257),
+        "opaque.png": Image.fromarray(np.stack([grey, grey, grey, solid], -1)),
+        "grey-opaque.png": Image.fromarray(np.stack([grey, solid], -1), "LA"),
+    }
+    for name, picture in pictures.items():
+        picture.save(tmp_path / name)
+        found = load_picture(classifier, str(tmp_path / name), None)
+        np.testing.assert_array_equal(found[0].numpy(), grey, name)
+
+
+def test_pictures_that_cannot_be_read_truly_are_refused(tmp_path, raises_with):
+    classifier = opened(Pixels((1, 8, 8)))
+    grey = np.random.default_rng(0).integers(0, 255, (8, 8), dtype=np.uint8)
+    black = np.zeros_like(grey)
+    palette = Image.fromarray(grey, "P")
+    palette.putpalette([value for grey in range(256) for value in (grey, grey, grey)])
+    for name, picture, word in (
+        ("alpha.png", Image.fromarray(np.stack([black, black, black, grey], -1)), "transparen"),
+        ("grey-alpha.png", Image.fromarray(np.stack([black, grey], -1), "LA"), "transparen"),
+        ("32.tif", Image.fromarray(grey.astype(np.int32) * 1000), "32"),
+        ("float.tif", Image.fromarray(grey.astype(np.float32)), "32"),
+    ):
+        picture.save(tmp_path / name)
+        with raises_with(ValueError, name, word):
+            load_picture(classifier, str(tmp_path / name), None)
+    palette.save(tmp_path / "palette.png", transparency=int(grey[0, 0]))
+    Image.fromarray(grey).save(tmp_path / "key.png", transparency=int(grey[0, 0]))
+    for name in ("palette.png", "key.png"):
+        with raises_with(ValueError, name, "transparen"):
+            load_picture(classifier, str(tmp_path / name), None)
 
 
 def test_import(mintnet, fixtures):

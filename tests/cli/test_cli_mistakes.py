@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mintnet.models import Flow, MintNetConfig
+from mintnet.models import Classifier, Flow, MintNetConfig
 
 
 @contextmanager
@@ -25,6 +25,56 @@ def full_disk(size: int = 64) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("device", ["abacus", "meta", "mps", "cuda:99"])
+def test_devices_that_are_not_there(fails, model, device):
+    fails(["bench", "growth", "--device", device], device, "cpu")
+    fails(["bench", "invert", model, "--device", device], device, "cpu")
+    fails(["sample", model, "--device", device], device, "cpu")
+
+
+def test_bench_of_nothing(fails, model):
+    fails(["bench", "invert", model, "--repeats", 0], "--repeats")
+    fails(["bench", "invert", model, "--count", 0], "--count")
+    fails(["bench", "invert", model, "--step", 0, "--count", 1], "step", 0)
+
+
+@pytest.fixture
+def nothing_is_computed(monkeypatch):
+    """Any computation with a model is a failure."""
+
+    def computed(*arguments, **options):
+        raise AssertionError("the output was to be checked first")
+
+    monkeypatch.setattr(torch.nn.functional, "conv2d", computed)
+
+
+@pytest.mark.usefixtures("nothing_is_computed")
+def test_output_is_checked_before_the_work(fails, model):
+    Path("file").write_text("in the way")
+    Path("folder.png").mkdir()
+    Classifier.preset("digits").save("c", data={"name": "digits"})
+    monitored = {
+        "c": (["evaluate", "c"], ["explain", "c", "test:0"], ["report", "c"]),
+        "model": (
+            ["bench", "invert", model],
+            ["bench", "growth"],
+            ["sample", model],
+            ["reconstruct", model],
+            ["interpolate", model],
+            ["tune-step", model],
+            ["verify", model],
+        ),
+    }
+    for commands in monitored.values():
+        for command in commands:
+            for place in ("file/a.png", "folder.png"):
+                fails([*command, "--out", place], "--out", place, "cannot be written")
+    for command in (["evaluate", "c"], ["explain", "c", "test:0"], *monitored["model"][:2]):
+        fails([*command, "--out", "a.txt"], "--out", "a.txt", ".png")
+    Path("a.json").mkdir()
+    fails(["explain", "c", "test:0", "--out", "a.png"], "a.json")
 
 
 def test_no_model(fails):

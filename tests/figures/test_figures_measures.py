@@ -1,6 +1,7 @@
 """The figures behind the pictures."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -20,7 +21,9 @@ from mintnet.figures import (
 from mintnet.figures.budget import affordable
 from mintnet.figures.gather import bits_per_dim
 from mintnet.figures.invertibility import invert_with
+from mintnet.figures.round_trip import round_trip
 from mintnet.figures.tuning import FLOOR, around
+from mintnet.models import Classifier
 from mintnet.solvers import FixedPoint
 
 
@@ -30,6 +33,34 @@ def test_reconstruction(flow, images):
     assert float(result.errors.max()) < 1e-9
     assert result.to_dict()["certified"] == len(images)
     assert [row.number for row in layer_rows(result.solution)] == [1, 2, 3, 4]  # as `info` has it
+
+
+def test_failed_inversions_have_no_good_figures(monkeypatch):
+    """A black image is what NaN would round to; batches after a failure must not hide it."""
+    torch.manual_seed(0)
+    classifier = Classifier.preset("digits").eval()
+    solve, calls = Classifier.solve, []
+
+    def lost(solution):
+        nothing = torch.full_like(solution.value, torch.nan)
+        residual = torch.full_like(solution.residual, torch.nan)
+        return replace(solution, value=nothing, residual=residual)
+
+    def failing_at_first(self, features, solver=None):
+        found = solve(self, features, solver)
+        calls.append(features)
+        if len(calls) > 1:
+            return found
+        whole = replace(lost(found.solution), parts=tuple(map(lost, found.solution.parts)))
+        return replace(found, solution=whole)
+
+    monkeypatch.setattr(Classifier, "solve", failing_at_first)
+    trip = round_trip(classifier, torch.zeros(3, 1, 8, 8, dtype=torch.uint8), batch=1)
+    assert len(calls) == 3 and trip.byte_exact == 2
+    for figure in (trip.residual, trip.worst_pixel_error, trip.mean_square_error):
+        assert math.isnan(figure)
+    assert math.isnan(trip.padding_energy) and math.isnan(trip.worst_padding_energy)
+    assert all(math.isnan(row.error) and math.isnan(row.residual) for row in trip.layers)
 
 
 def test_pixel_error_by_hand(flow):

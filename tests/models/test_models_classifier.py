@@ -1,6 +1,7 @@
 """Invertible classifiers: what they compute, the way back, and what they refuse."""
 
 import copy
+import json
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 from mintnet import Classifier, InversionError, ResNet, import_original
 from mintnet.bijections import BatchNorm, MintLayer
 from mintnet.kernels import mint_value, parts_of
-from mintnet.models import ModelFileError, Pixels, ResNetConfig
+from mintnet.models import ClassifierConfig, ModelFileError, Pixels, ResNetConfig
 from mintnet.models.locate import load_model
 from registry import FIXTURES, away_from_zero
 
@@ -217,8 +218,37 @@ def test_other_folders_are_refused(tmp_path, raises_with):
     ResNet(ResNetConfig((1,), (4,)), Pixels((1, 8, 8))).save(tmp_path)
     with raises_with(ModelFileError, "resnet", "classifier"):
         Classifier.load(tmp_path)
-    with raises_with(ModelFileError, "no classifier 'mnist'"):
-        Classifier.from_pretrained("mnist")
+    with raises_with(ModelFileError, "no classifier 'cifar10'"):
+        Classifier.from_pretrained("cifar10")
+
+
+@pytest.mark.parametrize("kind", [Classifier, ResNet])
+def test_damaged_variances_are_refused(kind, tmp_path, raises_with):
+    if kind is Classifier:
+        model = Classifier(ClassifierConfig(4, pairs=(1,), filters=(1,)), Pixels((1, 8, 8)))
+        variance = next(iter(model.chain)).variance
+    else:
+        model = ResNet(ResNetConfig((1,), (4,)), Pixels((1, 8, 8)))
+        variance = model.norm.running_var
+    model.save(tmp_path)
+    kind.load(tmp_path)
+    variance[1] = -0.5
+    model.save(tmp_path)
+    with raises_with(ModelFileError, "var", "negative"):
+        kind.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["mean", "deviation"])
+@pytest.mark.parametrize("value", ["a", None, float("nan"), float("inf"), True])
+def test_pixels_that_are_not_described_in_numbers(name, value, tmp_path, raises_with):
+    with raises_with(ValueError, name, value):
+        Pixels((1, 8, 8), **{name: (value,)})
+    Classifier(ClassifierConfig(4, pairs=(1,), filters=(1,)), Pixels((1, 8, 8))).save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["pixels"][name] = [value]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with raises_with(ModelFileError, "config.json", name):
+        Classifier.load(tmp_path)
 
 
 def test_resnet_is_the_papers():

@@ -1,10 +1,12 @@
 """Explanations: every figure is that of the picture shown."""
 
+import math
+
 import pytest
 import torch
 
 from mintnet import FixedPoint
-from mintnet.models.explain import Explainer
+from mintnet.models.explain import PICTURE_FIGURES, Explainer
 
 
 def picture(seed):
@@ -104,8 +106,22 @@ def test_pixels_out_of_range_are_counted_and_clipped(model):
 
 def test_an_inverse_that_is_not_certified_is_not_shown(model):
     path = Explainer(model, FixedPoint(max_steps=1)).there_and_back(picture(0))
-    assert not path.steps[0].certified
-    assert not path.steps[0].image.any()
+    (step,) = path.steps
+    assert not step.certified and not step.image.any()
+    assert all(map(math.isnan, (step.moved, step.clipped, step.padding_energy, step.probability)))
+    with pytest.raises(ValueError, match="not certified"):
+        _ = step.predicted
+    figures = step.to_dict(path.start.logits)
+    assert all(figures[name] is None for name in PICTURE_FIGURES)
+    assert figures["certified"] is False and len(figures["wanted_logits"]) == 5
+    assert path.start.to_dict(path.start.logits).keys() == figures.keys()
+
+
+def test_free_moves_that_lead_nowhere_say_so(model):
+    path = Explainer(model).free(picture(0), picture(0))
+    assert path.steps == () and "nowhere" in path.note
+    path = Explainer(model, FixedPoint(max_steps=1)).free(picture(0), picture(1), moves=(0.1,))
+    assert not path.steps[0].reached and "1 of 1 moves" in path.note
 
 
 def test_the_classifier_itself_stays_as_it_is(small_classifier):
@@ -119,12 +135,16 @@ def test_what_is_refused(small_classifier, raises_with):
     explainer = Explainer(model)
     predicted = explainer.there_and_back(picture(0)).start.predicted
     for label in (predicted, -1, 5):
-        with raises_with(ValueError, "another class", label):
-            explainer.towards(picture(0), label)
+        for path in (explainer.towards, explainer.free_towards):
+            with raises_with(ValueError, "another class", label):
+                path(picture(0), label)
     with raises_with(ValueError, "(batch, 2, 8, 8)"):
         explainer.there_and_back(picture(0)[:1])
     with raises_with(ValueError, "uint8"):
         explainer.there_and_back(picture(0).double())
+    for smooth in (-1.0, float("nan"), float("inf")):
+        with raises_with(ValueError, "smooth", smooth):
+            Explainer(model, smooth=smooth)
     with raises_with(ValueError, "rounds"):
         Explainer(model, rounds=0)
     with raises_with(ValueError, "evaluation mode"):

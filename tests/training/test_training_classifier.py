@@ -194,6 +194,15 @@ def test_accuracy_confusion_and_mistakes():
     assert found.nats == pytest.approx(float(expected))
 
 
+@pytest.mark.parametrize("value", [torch.nan, -torch.inf])
+def test_what_is_no_probability_has_no_accuracy(value, raises_with):
+    classifier, data = Classifier.preset("digits"), load("digits", "test")
+    with torch.no_grad():
+        classifier.linear.bias[2] = value
+    with raises_with(RunError, "log-probabilities", f"{len(data)} of {len(data)}"):
+        evaluate_classifier(classifier, data)
+
+
 def test_calibration_against_its_definition():
     torch.manual_seed(1)
     confidence = torch.rand(500)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mintnet.bench.machine import machine, seconds
 from mintnet.bijections import MintLayer
+from mintnet.calculus.masks import check_positive
 from mintnet.models import Flow
 from mintnet.solvers import (
     Auto,
@@ -72,6 +73,7 @@ def bench_invert(
             stage for one sample and for four, continued along that line, and marked extrapolated.
         note: told what is being done.
     """
+    check_positive(samples=samples, repeats=repeats)
     device = next(flow.parameters()).device
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     z = flow.sample_latents(samples, seed=seed)
@@ -85,7 +87,8 @@ def bench_invert(
     if not only_few:
         note(f"finding the exact inverse of {samples} samples")
     layers = few if only_few else layer_targets(flow, z, Wavefront())
-    step = step or tuned_step(layers[:: max(4, len(layers) // 3) if only_few else 4], note)
+    if step is None:
+        step = tuned_step(layers[:: max(4, len(layers) // 3) if only_few else 4], note)
     ways: dict[str, Solver] = {
         PUBLISHED: FixedPoint(step=step, max_steps=ITERATIONS, tolerance=0, capture=False),
         "α = 1 with stopping": FixedPoint(max_steps=ITERATIONS),

@@ -10,7 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from mintnet.cli.command import Command, Count, Model
-from mintnet.cli.output import console, write_picture
+from mintnet.cli.output import PLOTS, check_output, console, write_picture
 
 
 @dataclass(kw_only=True)
@@ -47,6 +47,11 @@ class Invert(Command):
         from mintnet.figures import render
         from mintnet.figures.bench import draw_invert
 
+        check_output(self.out, PLOTS)
+        if self.count < 1 or self.repeats < 1:
+            raise ValueError(
+                f"--count and --repeats are at least 1; got {self.count} and {self.repeats}"
+            )
         out, model = console(), open_model(self.model, self.device)
         figures = bench_invert(
             model.flow,
@@ -94,18 +99,20 @@ class Growth(Command):
     """K of the Mint layer."""
 
     device: str = "cpu"
-    """Where to compute: cpu or cuda."""
+    """Where to compute: cpu, cuda, or auto for a GPU if there is one."""
 
     out: Path = Path("bench-growth.png")
     """The plot, as .png, .svg or .pdf."""
 
     def run(self) -> dict[str, Any]:
         from mintnet.bench import bench_growth
+        from mintnet.cli.model import pick_device
         from mintnet.figures import render
         from mintnet.figures.bench import draw_growth
 
-        out = console()
-        figures = bench_growth(self.filters, self.device, note=lambda line: out.print(line))
+        check_output(self.out, PLOTS)
+        out, device = console(), pick_device(self.device)
+        figures = bench_growth(self.filters, device, note=lambda line: out.print(line))
         picture = render(partial(draw_growth, figures=figures), kind=self.out.suffix.lower()[1:])
         out.print(write_picture(picture, self.out)[1])
         return with_origin(self, figures)

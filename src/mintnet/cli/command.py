@@ -18,6 +18,18 @@ Model = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
 Count = Annotated[int, tyro.conf.arg(aliases=["-n"])]
 
 
+class FlawedResult(ValueError):
+    """The work is done and its figures are worth keeping, but something in it failed.
+
+    Attributes:
+        figures: what `Command.run` would have returned; ``--json`` gets them all the same.
+    """
+
+    def __init__(self, reason: str, figures: dict[str, Any]) -> None:
+        super().__init__(reason)
+        self.figures = figures
+
+
 @dataclass(kw_only=True)
 class Command(ABC):
     """A command: its options are its fields."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from mintnet.cli.output import console, write_picture
+from mintnet.cli.output import check_output, console, write_picture
 
 if TYPE_CHECKING:
     from mintnet.cli.evaluate import Evaluate
@@ -27,8 +27,7 @@ def evaluate_classifier(command: Evaluate) -> dict[str, Any]:
             f"{command.model} is a classifier: its images get no noise, so --draws has no meaning"
         )
     path = command.out or Path("evaluation.png")
-    if path.suffix.lower() != ".png":
-        raise ValueError(f"--out is a .png file; got {path}")
+    check_output(path, [".png"])
     opened = open_classifier(command.model, "cpu")  # Lightning moves it
     data = opened.images(command.data, command.data_set, command.split)
     found = measure(

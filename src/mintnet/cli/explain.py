@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mintnet.cli.command import ModelCommand
-from mintnet.cli.output import console, write_json, write_picture
+from mintnet.cli.command import FlawedResult, ModelCommand
+from mintnet.cli.output import check_output, console, write_json, write_picture, written_words
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from torch import Tensor
 
     from mintnet.cli.classifier import OpenClassifier
@@ -66,28 +67,45 @@ class Explain(ModelCommand):
             raise ValueError(f"--steps is at least 1; got {self.steps}")
         if not self.images:
             raise ValueError("name at least one IMAGE: a picture file, or a place such as test:7")
-        if self.out.suffix.lower() != ".png":
-            raise ValueError(f"--out is a .png file; got {self.out}")
+        if not 0 <= self.smooth < float("inf"):
+            raise ValueError(f"--smooth is a width in pixels, 0 or more; got {self.smooth}")
+        if self.rounds < 1:
+            raise ValueError(f"--rounds is at least 1; got {self.rounds}")
+        places = [self.out, *(_numbered(self.out, k + 2) for k in range(len(self.images) - 1))]
+        for place in places:
+            check_output(place, [".png"])
+        figures_place = self.out.with_suffix(".json")
+        check_output(figures_place)
         out = console()
         opened = open_classifier(self.model, self.device)
         explainer = Explainer(opened.invertible, self.chosen_solver(), self.smooth, self.rounds)
         loaded = [load_picture(opened, name, self.data) for name in self.images]
         names = opened.class_names()
-        results = []
-        for number, (name, image) in enumerate(zip(self.images, loaded, strict=True), 1):
+        results, drawn = [], []
+        for name, image, place in zip(self.images, loaded, places, strict=True):
             with out.status(f"{escape(name)}") if out.is_terminal else _nothing():
                 paths, partner, told = self._paths(opened, explainer, image)
             title = f"{name}: what {opened.name} sees"
             picture = explanation_picture(paths, opened.model.levels, names, title, partner)
-            place = self.out if number == 1 else _numbered(self.out, number)
             written, words = write_picture(picture, place)
             _print(out, name, paths, names)
             out.print(f"{told}\n{words}" if told else words)
+            drawn.append(paths)
             results.append(
                 {"image": name, "picture": written, "paths": [path.to_dict() for path in paths]}
             )
         figures = {"model": self.model, "precision": "float64", "images": results}
-        write_json(self.out.with_suffix(".json"), figures)
+        words = written_words(figures_place)
+        write_json(figures_place, figures)
+        out.print(words)
+        steps = [step for paths in drawn for path in paths for step in path.steps]
+        failed = sum(not step.certified for step in steps)
+        if failed:
+            raise FlawedResult(
+                f"{failed} of {len(steps)} inversions are not certified, and not shown; "
+                + ("use --solver auto" if self.solver != "auto" else "the table says which"),
+                figures,
+            )
         return figures
 
     def _paths(
@@ -144,17 +162,12 @@ def load_picture(opened: OpenClassifier, name: str, data: Path | None) -> Tensor
     """A picture for a classifier, (C, H, W) uint8: from a file, or from a place in a data set."""
     import numpy as np
     import torch
-    from PIL import Image, UnidentifiedImageError
 
     path = Path(name).expanduser()
     if not path.is_file():
         return _from_data(opened, name, data)
     c, h, w = opened.model.shape
-    try:
-        with Image.open(path) as file:
-            colour = file.convert("RGB") if file.mode not in ("L", "1") else file.convert("L")
-    except (UnidentifiedImageError, OSError) as error:
-        raise ValueError(f"{path} is not a picture that can be read ({error})") from None
+    colour = _read_opaque(path)
     if colour.size != (w, h):
         raise ValueError(
             f"{path} has {colour.size[0]} × {colour.size[1]} pixels; {opened.name} takes {w} × {h}"
@@ -170,6 +183,38 @@ def load_picture(opened: OpenClassifier, name: str, data: Path | None) -> Tensor
         raise ValueError(f"{path} has {len(pixels)} channels; {opened.name} takes {c}")
     top = opened.model.levels - 1
     return (pixels.double() * (top / 255)).round().to(torch.uint8).contiguous()
+
+
+def _read_opaque(path: Path) -> Image:
+    """The picture in a file, grey (L) or in colour (RGB); raises if it is not opaque.
+
+    What lies behind a transparent pixel is not in the file, and any choice would be a guess.
+    """
+    from PIL import Image
+
+    from mintnet.data.dataset import DataError
+    from mintnet.data.folder import eight_bits
+
+    try:
+        with Image.open(path) as file:
+            file.load()
+            see_through = file.has_transparency_data
+            image = eight_bits(file, path)
+            if see_through and file.mode == image.mode:
+                alpha = image.convert("RGBA").getchannel("A").getextrema()
+                see_through = alpha != (255, 255)
+            colour = image.convert("L" if image.mode in ("L", "1") else "RGB")
+    except DataError:
+        raise
+    except Exception as error:  # decoders of damaged pictures raise nearly anything
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path} is not a picture that can be read ({reason})") from None
+    if see_through:
+        raise ValueError(
+            f"{path} is transparent in places, and what lies behind is not known; save it without "
+            f"transparency, on the background that is meant"
+        )
+    return colour
 
 
 def _from_data(opened: OpenClassifier, name: str, data: Path | None) -> Tensor:
@@ -194,7 +239,13 @@ def _print(out: Console, name: str, paths: list[PicturePath], names: tuple[str, 
     for column in ("step", "predicted", "pixels", "logits", "clipped", "padding", "certified"):
         table.add_column(column, justify="right")
     for path in paths:
+        if not path.steps:
+            table.add_row(path.title, *["–"] * 7)
         for number, step in enumerate(path.steps, 1):
+            if not step.certified:
+                title = path.title if number == 1 else ""
+                table.add_row(title, str(number), *["–"] * 5, "[red]no[/]")
+                continue
             change = float((step.logits - path.start.logits).abs().max())
             table.add_row(
                 path.title if number == 1 else "",
@@ -204,9 +255,12 @@ def _print(out: Console, name: str, paths: list[PicturePath], names: tuple[str, 
                 f"{change:.3g}",
                 f"{100 * step.clipped:.1f} %",
                 f"{step.padding_energy:.0e}",
-                "yes" if step.certified else "[red]no[/]",
+                "yes",
             )
     out.print(table)
+    for path in paths:
+        if not path.steps or not all(step.reached for step in path.steps):
+            out.print(f"{path.title}: {path.note}.", style="yellow")
     out.print(
         "pixels: root mean square change, as a share of their range; logits: the largest change; "
         "both of the clipped 8-bit picture that is shown. padding: energy that is not shown.",

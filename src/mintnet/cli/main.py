@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated, Any, Union
 
 import tyro
 
-from mintnet.cli.command import Command
-from mintnet.cli.output import write_json
+from mintnet.cli.command import Command, FlawedResult
+from mintnet.cli.output import check_output, write_json
 
 COMMANDS = {
     "train": "mintnet.cli.train:Train",
@@ -64,11 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command = parse(arguments or ["--help"])
         command.typed = shlex.join(["mintnet", *arguments])
         if command.json is not None:
-            _check_writable(command.json)
-        figures = command.run()
+            check_output(command.json, option="--json")
+        flaw = None
+        try:
+            figures = command.run()
+        except FlawedResult as found:
+            flaw, figures = found, found.figures
         if command.json is not None and _is_first_process():
             write_json(command.json, figures)
         sys.stdout.flush()
+        if flaw is not None:
+            raise flaw
     except BrokenPipeError:
         _close_quietly()
         raise SystemExit(1) from None
@@ -144,22 +148,6 @@ def _is_first_process() -> bool:
     """Whether this is the first of the processes that torchrun, Lightning or SLURM started."""
     ranks = (os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
     return next((rank for rank in ranks if rank is not None), "0") == "0"
-
-
-def _check_writable(path: Path) -> None:
-    """Say before the work begins that its figures would be lost."""
-    folder = path.expanduser().absolute().parent
-    while not folder.exists():
-        folder = folder.parent
-    try:
-        if path.expanduser().is_dir():
-            raise IsADirectoryError
-        with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell
-            pass
-    except OSError:
-        raise ValueError(
-            f"--json {path} cannot be written; name a file in a folder of yours"
-        ) from None
 
 
 def _close_quietly() -> None:

@@ -107,8 +107,11 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(f"unknown device {name!r}; expected cpu, cuda or auto") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):  # others lack float64, or operations of the solvers
+        raise ValueError(f"unknown device {name!r}; expected cpu, cuda or auto")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= count:
         raise ValueError(f"--device {name}: there is no such GPU here; use --device cpu")
     torch.backends.cudnn.allow_tf32 = False  # a certificate would hold for another function
     torch.backends.cuda.matmul.allow_tf32 = False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,42 @@ def strong(words: object) -> str:
         '[bold]a \\[b].png[/]'
     """
     return f"[bold]{escape(str(words))}[/]"
+
+
+PLOTS = (".png", ".svg", ".pdf")
+"""What plots can be written as."""
+
+
+def check_output(path: Path, kinds: Sequence[str] = (), option: str = "--out") -> None:
+    """Say before the work begins that what comes of it would be lost.
+
+    Args:
+        path: of the file to be written.
+        kinds: the endings that it may have; any if there are none.
+        option: that named it.
+
+    Examples:
+        >>> check_output(Path("plot.txt"), PLOTS)
+        Traceback (most recent call last):
+        ValueError: --out is a .png, .svg or .pdf file; got plot.txt
+    """
+    if kinds and path.suffix.lower() not in kinds:
+        *most, last = kinds
+        words = f"{', '.join(most)} or {last}" if most else last
+        raise ValueError(f"{option} is a {words} file; got {path}")
+    try:
+        whole = path.expanduser()
+        folder = whole.absolute().parent
+        while not folder.exists():
+            folder = folder.parent
+        if whole.is_dir():
+            raise IsADirectoryError
+        with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell
+            pass
+    except (OSError, RuntimeError):  # RuntimeError: there is no such user's home
+        raise ValueError(
+            f"{option} {path} cannot be written; name a file in a folder of yours"
+        ) from None
 
 
 def write_json(path: Path, figures: dict[str, Any]) -> None:

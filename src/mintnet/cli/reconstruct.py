@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from mintnet.cli.command import Count, DataCommand
-from mintnet.cli.output import certificate, console, print_certificate, progress, write_picture
+from mintnet.cli.output import (
+    certificate,
+    check_output,
+    console,
+    print_certificate,
+    progress,
+    write_picture,
+)
 
 
 @dataclass(kw_only=True)
@@ -32,6 +39,7 @@ class Reconstruct(DataCommand):
 
         if min(self.count, self.shown, self.columns) < 1:
             raise ValueError("--count, --shown and --columns are at least 1")
+        check_output(self.out)
         out, model = console(), self.open()
         images = self.images(model).images[: self.count].to(model.device)
         with progress(out, "there and back", len(images)) as tick:

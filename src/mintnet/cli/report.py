@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from mintnet.cli.command import DataCommand
-from mintnet.cli.output import console, written_words
+from mintnet.cli.output import check_output, console, written_words
 
 if TYPE_CHECKING:
     from mintnet.cli.model import OpenModel
@@ -51,8 +51,7 @@ class Report(DataCommand):
             return report_classifier(self)
         out, model = console(), self.open()
         path = self.out or default_place(model)
-        if path.is_dir():
-            raise ValueError(f"{path} is a folder; expected the name of a file for the report")
+        check_output(path)
         amounts = Amounts(self.samples, self.reconstructions, self.likelihood, self.time_limit)
         contents = collect(self, out, model, amounts)
         return finish(out, path, contents, [])

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mintnet.cli.output import console
+from mintnet.cli.output import check_output, console
 
 if TYPE_CHECKING:
     from mintnet.cli.classifier import OpenClassifier
@@ -22,8 +22,7 @@ def report_classifier(command: Report) -> dict[str, Any]:
 
     out, opened = console(), open_classifier(command.model, command.device)
     path = command.out or _default_place(opened)
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; expected the name of a file for the report")
+    check_output(path)
     data = opened.images(command.data, command.data_set, command.split)
     kind = "an invertible classifier" if opened.model.kind == "classifier" else "a ResNet"
     with out.status("measuring") as status:

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from mintnet.cli.command import Count, ModelCommand
-from mintnet.cli.output import certificate, console, print_certificate, progress, write_picture
+from mintnet.cli.output import (
+    certificate,
+    check_output,
+    console,
+    print_certificate,
+    progress,
+    write_picture,
+)
 
 
 @dataclass(kw_only=True)
@@ -35,6 +42,7 @@ class Sample(ModelCommand):
 
         if self.count < 1 or self.batch < 1:
             raise ValueError(f"--count and --batch are at least 1; got {self.count}, {self.batch}")
+        check_output(self.out)
         out, model = console(), self.open()
         z = model.flow.sample_latents(self.count, self.temperature, self.seed)
         started = time.perf_counter()

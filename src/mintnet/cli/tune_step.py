@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mintnet.cli.command import Count, DataCommand
-from mintnet.cli.output import console, progress, write_picture
+from mintnet.cli.output import PLOTS, check_output, console, progress, write_picture
 
 if TYPE_CHECKING:
     from mintnet.figures import Trial
@@ -41,8 +41,8 @@ class TuneStep(DataCommand):
 
         if self.count < 1 or self.iterations < 1:
             raise ValueError("--count and --iterations are at least 1")
-        if self.out and self.out.suffix.lower() not in (".png", ".svg", ".pdf"):
-            raise ValueError(f"--out is a .png, .svg or .pdf file; got {self.out}")
+        if self.out is not None:
+            check_output(self.out, PLOTS)
         out, model = console(), self.open()
         images = self.images(model).images[: self.count].to(model.device)
         count = affordable(model.flow, images, 28 * self.iterations, self.time_limit)

@@ -10,7 +10,15 @@ from rich.console import Console
 from rich.table import Table
 
 from mintnet.cli.command import Count, DataCommand
-from mintnet.cli.output import certificate, console, print_certificate, progress, write_picture
+from mintnet.cli.output import (
+    PLOTS,
+    certificate,
+    check_output,
+    console,
+    print_certificate,
+    progress,
+    write_picture,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,8 +47,8 @@ class Verify(DataCommand):
     time_limit: float = 300.0
     """Seconds for the curves, about: fewer images are taken where all need more. 0: no limit."""
 
-    out: Path = Path("invertibility.png")
-    """The plot, as .png, .svg or .pdf."""
+    out: Path | None = None
+    """The plot, as .png, .svg or .pdf; invertibility.png if not given. Of density models alone."""
 
     def run(self) -> dict[str, Any]:
         from mintnet.cli.classifier import is_classifier
@@ -49,7 +57,8 @@ class Verify(DataCommand):
 
         if is_classifier(self.model):
             return verify_classifier(self)
-        self._check()
+        place = self.out or Path("invertibility.png")
+        self._check(place)
         out, model = console(), self.open()
         images = self.images(model).images[: self.count].to(model.device)
         with progress(out, "there and back", len(images)) as tick:
@@ -62,7 +71,7 @@ class Verify(DataCommand):
             f"{float(result.errors.mean()):.2e}"
         )
         curves = self._curves(out, model, images)
-        path, words = write_picture(self._plot(curves), self.out)
+        path, words = write_picture(_plot(curves, place.suffix.lower()[1:]), place)
         for curve in curves:
             out.print(
                 f"Algorithm 1, α = 1/{1 / curve.step:g}, {curve.errors.shape[1]} images: error "
@@ -79,15 +88,14 @@ class Verify(DataCommand):
         result.solution.require(f"The plot is in {path}. Use --solver auto.")
         return figures
 
-    def _check(self) -> None:
+    def _check(self, place: Path) -> None:
         if self.count < 1 or not self.iterations or min(self.iterations) < 0:
             raise ValueError("--count is at least 1, and --iterations are at least 0")
         if not self.divisors or min(self.divisors) <= 0.5:
             raise ValueError(
                 "--divisors are above 0.5: a step 1/d of 2 or more converges nowhere (Theorem 2)"
             )
-        if self.out.suffix.lower() not in (".png", ".svg", ".pdf"):
-            raise ValueError(f"--out is a .png, .svg or .pdf file; got {self.out}")
+        check_output(place, PLOTS)
 
     def _curves(self, out: Console, model: OpenModel, images: Tensor) -> list[ErrorCurve]:
         from mintnet.figures import error_curve
@@ -106,12 +114,13 @@ class Verify(DataCommand):
                 for divisor in self.divisors
             ]
 
-    def _plot(self, curves: list[ErrorCurve]) -> bytes:
-        from functools import partial
 
-        from mintnet.figures import draw_error_curves, render
+def _plot(curves: list[ErrorCurve], kind: str) -> bytes:
+    from functools import partial
 
-        return render(partial(draw_error_curves, curves=curves), kind=self.out.suffix.lower()[1:])
+    from mintnet.figures import draw_error_curves, render
+
+    return render(partial(draw_error_curves, curves=curves), kind=kind)
 
 
 def _print_layers(out: Console, rows: list[LayerRow]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
+from mintnet.cli.command import FlawedResult
 from mintnet.cli.output import console, progress
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ def verify_classifier(command: Verify) -> dict[str, Any]:
 
     if command.count < 1:
         raise ValueError(f"--count is at least 1; got {command.count}")
+    _refuse_plots(command)
     out = console()
     opened = open_classifier(command.model, command.device)
     model = opened.invertible
@@ -39,13 +42,29 @@ def verify_classifier(command: Verify) -> dict[str, Any]:
         "split": command.split,
         **{name: trip.to_dict() for name, trip in trips.items()},
     }
-    best = trips["float64"]
-    if best.certified < best.images:
-        raise ValueError(
-            f"{best.images - best.certified} of {best.images} inversions are not certified in "
-            f"float64; the table above says in which layers: use --solver auto"
+    failed = [
+        f"{trip.images - trip.certified} of {trip.images} inversions in {name}"
+        for name, trip in trips.items()
+        if trip.certified < trip.images
+    ]
+    if failed:
+        words = "use --solver auto" if command.solver != "auto" else "do not rely on these images"
+        raise FlawedResult(
+            f"{' and '.join(failed)} are not certified; the table says in which layers: {words}",
+            figures,
         )
     return figures
+
+
+def _refuse_plots(command: Verify) -> None:
+    """Raise if options were given that are about curves, which a classifier has none of."""
+    for field in fields(command):
+        about_curves = field.name in ("divisors", "iterations", "time_limit", "out")
+        if about_curves and getattr(command, field.name) != field.default:
+            raise ValueError(
+                f"{command.model} is a classifier, for which no curves are drawn, so "
+                f"--{field.name.replace('_', '-')} has no meaning"
+            )
 
 
 def print_trips(out: Console, wide: RoundTrip, narrow: RoundTrip) -> None:

@@ -95,7 +95,7 @@ def read_picture(path: Path, size: int, grey: bool) -> NDArray[np.uint8]:
     """
     try:
         with Image.open(path, formats=_formats()) as opened:
-            image = _eight_bits(ImageOps.exif_transpose(opened), path)
+            image = eight_bits(ImageOps.exif_transpose(opened), path)
     except DataError:
         raise
     except Exception as error:  # decoders of damaged pictures raise nearly anything
@@ -139,7 +139,7 @@ def _check(path: Path, size: int) -> None:
         )
 
 
-def _eight_bits(image: Image.Image, path: Path) -> Image.Image:
+def eight_bits(image: Image.Image, path: Path) -> Image.Image:
     """The picture with its pixels loaded, and 16-bit grey brought down to 8 bits."""
     image.load()
     if image.mode.startswith("I;16"):

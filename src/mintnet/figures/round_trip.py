@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -52,6 +53,8 @@ class LayerError:
 class RoundTrip:
     """How features were mapped back to images, in one precision.
 
+    An inversion that failed may have no value: figures over all images are NaN or infinite then.
+
     Attributes:
         precision: float32 or float64.
         images: how many.
@@ -59,7 +62,7 @@ class RoundTrip:
         residual: the worst, end to end.
         worst_pixel_error: the largest difference of a pixel, in grey levels.
         mean_square_error: of what enters the network (normalised pixels), over all entries.
-        byte_exact: images that come back byte for byte.
+        byte_exact: images that come back byte for byte; none of NaN does.
         padding_energy: mean square of the padding, over all images.
         worst_padding_energy: of a single image.
         layers: from the image's side on.
@@ -140,12 +143,14 @@ class _Tally:
         levels = model.pixels.denormalized(found.images) - model.pixels.denormalized(x)
         self.images += len(x)
         self.certified += int(found.solution.converged.sum())
-        self.residual = max(self.residual, float(found.solution.residual.max()))
-        self.pixel = max(self.pixel, float(levels.abs().max()))
+        self.residual = _worse(self.residual, found.solution.residual)
+        self.pixel = _worse(self.pixel, levels.abs())
         self.error += float(difference.double().square().flatten(1).mean(1).sum())
-        self.exact += int((model.to_images(found.images) == images).flatten(1).all(1).sum())
+        known = found.images.isfinite()  # bytes made of NaN would be black, which is a picture
+        same = known & (model.to_images(found.images.nan_to_num()) == images)
+        self.exact += int(same.flatten(1).all(1).sum())
         self.padding += float(found.padding_energy.double().sum())
-        self.worst_padding = max(self.worst_padding, float(found.padding_energy.max()))
+        self.worst_padding = _worse(self.worst_padding, found.padding_energy)
 
     def _add_layers(self, inputs: list[Tensor], solution: Solution) -> None:
         """Parts come in the order of inversion: a Mint layer, then its normalization."""
@@ -153,7 +158,7 @@ class _Tally:
         for part, leaf in zip(solution.parts, reversed(self.model.chain.leaves()), strict=True):
             if isinstance(leaf, MintLayer):
                 number -= 1
-                self.residuals[number] = max(self.residuals[number], float(part.residual.max()))
+                self.residuals[number] = _worse(self.residuals[number], part.residual)
                 self.steps[number] = max(self.steps[number], int(part.steps.max()))
             if isinstance(leaf, MintLayer | BatchNorm):
                 self.failures[number] += int((~part.converged).sum())
@@ -194,6 +199,12 @@ class _Tally:
             self.worst_padding,
             tuple(rows),
         )
+
+
+def _worse(before: float, found: Tensor) -> float:
+    """The largest of all; NaN is the worst there is, which Python's max would pass over."""
+    worst = float(found.max())
+    return math.nan if math.isnan(worst) or math.isnan(before) else max(worst, before)
 
 
 def _inputs(model: Classifier, x: Tensor) -> tuple[list[Tensor], Tensor]:

@@ -165,10 +165,15 @@ class Classifier(ImageClassifier):
             return self.values(self.padded(self.prepared(images)))
 
     def invert(self, features: Tensor, solver: Solver | None = None) -> Tensor:
-        """The images with these features, as floating-point input of the classifier.
+        """The inverse of features without its padding, as floating-point input of the classifier.
 
-        Certified layer by layer and end to end, or `InversionError`. The padding is left out;
-        `solve` tells what landed there. `to_images` makes bytes of the result. Differentiable.
+        Of features of images: these images. Most features belong to no image. Their inverse is a
+        padded image whose padding is not 0; without the padding it has other features than were
+        given, and nothing here says so: `solve` reports the energy in the padding, with the
+        whole, certified inverse.
+
+        The inverse is certified layer by layer and end to end, or `InversionError`. `to_images`
+        makes bytes of the result. Differentiable.
 
         Shapes: (batch, *feature_shape) → (batch, C, H, W).
         """

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -47,9 +47,25 @@ FREE_MOVES = (0.01, 0.02, 0.05, 0.1, 0.2)
 """Root mean square of the pixels' change in a free move, as shares of the range of pixels."""
 
 
+PICTURE_FIGURES = (
+    "predicted",
+    "probability",
+    "logits",
+    "logit_change",
+    "picture_moved",
+    "picture_moved_before_clipping",
+    "clipped",
+    "padding_energy",
+)
+"""Figures of a step that there are only where its picture is certified."""
+
+
 @dataclass(frozen=True)
 class Shown:
     """A picture with its figures, one step of a path.
+
+    Where the inversion is not certified there is no picture: the image is black, and all figures
+    about it are NaN.
 
     Attributes:
         share: how far along the path.
@@ -62,6 +78,7 @@ class Shown:
         clipped: the share of pixels outside their range before they were clipped.
         moved: root mean square of the change of pixels, as a share of their range.
         moved_before: the same before clipping and rounding.
+        reached: whether the picture moved about as far as was asked for; of free moves alone.
     """
 
     share: float
@@ -74,10 +91,13 @@ class Shown:
     clipped: float
     moved: float
     moved_before: float
+    reached: bool = True
 
     @property
     def predicted(self) -> int:
-        """The most probable class of the picture."""
+        """The most probable class of the picture; raises ValueError where there is none."""
+        if not self.certified:
+            raise ValueError("the inversion is not certified, so there is no picture to classify")
         return int(self.logits.argmax())
 
     @property
@@ -86,21 +106,30 @@ class Shown:
         return float(self.logits.softmax(0).max())
 
     def to_dict(self, start: Tensor) -> dict[str, Any]:
-        """The figures as plain data; ``start`` are the logits at the beginning of the path."""
+        """The figures as plain data; ``start`` are the logits at the beginning of the path.
+
+        Figures of a picture are None where there is none, see the class.
+        """
+        figures: tuple[Any, ...] = (None,) * len(PICTURE_FIGURES)
+        if self.certified:
+            figures = (
+                self.predicted,
+                self.probability,
+                self.logits.tolist(),
+                float((self.logits - start).abs().max()),
+                self.moved,
+                self.moved_before,
+                self.clipped,
+                self.padding_energy,
+            )
         return {
             "share": self.share,
-            "predicted": self.predicted,
-            "probability": self.probability,
-            "logits": self.logits.tolist(),
+            **dict(zip(PICTURE_FIGURES, figures, strict=True)),
             "wanted_logits": self.wanted.tolist(),
-            "logit_change": float((self.logits - start).abs().max()),
             "logit_change_before_clipping": float((self.wanted - start).abs().max()),
-            "picture_moved": self.moved,
-            "picture_moved_before_clipping": self.moved_before,
-            "clipped": self.clipped,
-            "padding_energy": self.padding_energy,
             "certified": self.certified,
             "residual": self.residual,
+            "reached": self.reached,
         }
 
 
@@ -165,8 +194,10 @@ class Explainer:
     ) -> None:
         if classifier.training:
             raise ValueError("pictures are explained in evaluation mode; call .eval() first")
-        if smooth < 0 or rounds < 1:
-            raise ValueError(f"smooth is at least 0 and rounds 1; got {smooth} and {rounds}")
+        if not 0 <= smooth < float("inf"):
+            raise ValueError(f"smooth is a width in pixels, 0 or more; got {smooth}")
+        if rounds < 1:
+            raise ValueError(f"rounds is at least 1; got {rounds}")
         self.model = _frozen(copy.deepcopy(classifier).double())
         self.values = _values(self.model)
         self.quick = _values(copy.deepcopy(classifier).float())
@@ -199,16 +230,21 @@ class Explainer:
         x, start = self._begin(image)
         z = self._features(x)
         direction = self._features(self._prepared(partner)) - z
+        title = "Moved freely, logits unchanged"
+        if not bool(direction.any()):
+            note = "the other picture has the same features, so there is nowhere to move them to"
+            return Path(title, note, start, (), has_goal=True)
         logits = self.model.head(z)
         steps = self._moved(
             x, lambda length: self._with_logits(z + length * direction, logits), moves
         )
         note = "features moved where the logits do not see it, then inverted; exact until clipped"
-        return Path("Moved freely, logits unchanged", note, start, steps, has_goal=True)
+        return Path(title, note + _shortfall(steps), start, steps, has_goal=True)
 
     def free_towards(self, image: Tensor, label: int, moves: Sequence[float] = FREE_MOVES) -> Path:
         """The least change of features that moves the logits towards another class, inverted."""
         x, start = self._begin(image)
+        self._check_label(label, start.predicted)
         z = self._features(x)
         logits = self.model.head(z)
         change = torch.zeros_like(logits)
@@ -216,7 +252,8 @@ class Explainer:
         change[0, start.predicted] = -change[0, label]
         steps = self._moved(x, lambda length: self._with_logits(z, logits + length * change), moves)
         note = "the least change of the features that moves their logits that way, inverted"
-        return Path(f"Moved freely towards class {label}", note, start, steps)
+        title = f"Moved freely towards class {label}"
+        return Path(title, note + _shortfall(steps), start, steps)
 
     def _moved(
         self, x: Tensor, features: Callable[[float], Tensor], moves: Sequence[float]
@@ -224,15 +261,17 @@ class Explainer:
         """Inverses of features that are moved so far that the picture moves by given amounts."""
         length, steps = 1e-4, []
         for moved in moves:
+            reached = False
             for _ in range(12):  # the picture moves about in proportion
                 found = self._invert(features(length), x, length)
                 if not 0 < found.moved_before < float("inf"):
                     length /= 4
                 elif 0.8 < found.moved_before / moved < 1.25:
+                    reached = True
                     break
                 else:
                     length *= min(8.0, max(0.125, moved / found.moved_before))
-            steps.append(found)
+            steps.append(replace(found, reached=reached))
         return tuple(steps)
 
     def held(self, image: Tensor, partner: Tensor, shares: Sequence[float] = SHARES) -> Path:
@@ -259,11 +298,7 @@ class Explainer:
         """
         x, start = self._begin(image)
         predicted = start.predicted
-        if not 0 <= label < self.model.classes or label == predicted:
-            raise ValueError(
-                f"expected another class than {predicted} between 0 and "
-                f"{self.model.classes - 1}; got {label}"
-            )
+        self._check_label(label, predicted)
         others = [k for k in range(self.model.classes) if k not in (label, predicted)]
         rows = torch.zeros(len(others) + 1, self.model.classes, dtype=x.dtype, device=x.device)
         rows[:, label] = 1.0
@@ -286,6 +321,13 @@ class Explainer:
         shown = Shown(0.0, image.cpu(), logits, logits, True, 0.0, 0.0, 0.0, 0.0, 0.0)
         return x, shown
 
+    def _check_label(self, label: int, predicted: int) -> None:
+        if not 0 <= label < self.model.classes or label == predicted:
+            raise ValueError(
+                f"expected another class than {predicted} between 0 and "
+                f"{self.model.classes - 1}; got {label}"
+            )
+
     def _prepared(self, image: Tensor) -> Tensor:
         self.model.check_images(image[None])
         if image.dtype != torch.uint8:
@@ -307,17 +349,23 @@ class Explainer:
         x = found.images
         sure = bool(found.solution.converged.all()) and bool(x.isfinite().all())
         pixels = model.pixels.denormalized(x)
-        image = model.to_images(x.nan_to_num()) if sure else model.to_images(origin) * 0
+        wanted, residual = model.head(z)[0].cpu(), float(found.solution.residual.max())
+        if not sure:
+            black, nothing = model.to_images(origin)[0].cpu() * 0, float("nan")
+            unknown = torch.full_like(wanted, nothing)
+            nothings = (nothing,) * 4
+            return Shown(share, black, wanted, unknown, False, residual, *nothings)
+        image = model.to_images(x)
         outside = (pixels < -0.5) | (pixels > model.levels - 0.5)
         before = model.pixels.denormalized(origin).round()  # it was made of bytes
         span = model.levels - 1
         return Shown(
             share=share,
             image=image[0].cpu(),
-            wanted=model.head(z)[0].cpu(),
+            wanted=wanted,
             logits=model.head(self._features(model.prepared(image)))[0].cpu(),
-            certified=sure,
-            residual=float(found.solution.residual.max()),
+            certified=True,
+            residual=residual,
             padding_energy=float(found.padding_energy.max()),
             clipped=float(outside.double().mean()),
             moved=float((image.double() - before).square().mean().sqrt()) / span,
@@ -415,6 +463,12 @@ class Explainer:
             values = (rows * self._quick_logits(copies)).sum(1)
             (slopes,) = torch.autograd.grad(values.sum(), copies)
         return values.detach(), slopes
+
+
+def _shortfall(steps: Sequence[Shown]) -> str:
+    """Words for the note of a path where steps are not as long as they were to be."""
+    short = sum(not step.reached for step in steps)
+    return f"; {short} of {len(steps)} moves did not come as far as asked" if short else ""
 
 
 def _frozen(model: Classifier) -> Classifier:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,6 +49,8 @@ class Pixels:
             raise ValueError(f"levels must lie between 2 and 256; got {self.levels}")
         for name in ("mean", "deviation"):
             values = getattr(self, name)
+            if not all(_is_number(value) for value in values):
+                raise ValueError(f"{name} must be finite numbers, one a channel; got {values}")
             if len(values) == 1:
                 object.__setattr__(self, name, values * self.shape[0])
             elif len(values) != self.shape[0]:
@@ -55,7 +58,7 @@ class Pixels:
                     f"{name} needs one entry for each of {self.shape[0]} channels; got "
                     f"{len(values)}"
                 )
-        if not all(0 < value < float("inf") for value in self.deviation):
+        if not all(value > 0 for value in self.deviation):
             raise ValueError(f"deviation must be positive; got {self.deviation}")
 
     def normalized(self, pixels: Tensor) -> Tensor:
@@ -81,6 +84,10 @@ class Pixels:
                 column[channel].fill_(value)
             columns.append(column)
         return columns[0], columns[1]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 class ImageClassifier(nn.Module, ABC):

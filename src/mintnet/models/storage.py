@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mintnet.bijections import MintLayer
+from mintnet.bijections import BatchNorm, MintLayer
 from mintnet.files import whole_file
 
 FORMAT = 1
@@ -103,6 +103,7 @@ def packed_state(model: nn.Module) -> dict[str, Tensor]:
 def load_packed_state(model: nn.Module, state: dict[str, Tensor], source: str) -> None:
     """The reverse of `packed_state`; raises if names or sizes differ."""
     own, masks = model.state_dict(), _masks(model)
+    variances = _variances(model)
     if missing := sorted(own.keys() ^ state.keys()):
         raise ModelFileError(
             f"{source} does not fit its configuration: {len(missing)} tensors differ in name, "
@@ -118,12 +119,28 @@ def load_packed_state(model: nn.Module, state: dict[str, Tensor], source: str) -
             )
         if stored.is_floating_point() and not bool(stored.isfinite().all()):
             raise ModelFileError(f"{source}: {name} holds NaN or infinite weights")
+        if name in variances and bool((stored < 0).any()):
+            raise ModelFileError(
+                f"{source} is damaged: {name}, the variances of a normalization, holds negative "
+                f"numbers, which no variance is; take another copy of the file"
+            )
         stored = stored.to(tensor.device, tensor.dtype)
         with torch.no_grad():
             if mask is None:
                 tensor.copy_(stored)
             else:
                 tensor.zero_()[mask.to(tensor.device)] = stored
+
+
+def _variances(model: nn.Module) -> set[str]:
+    """Names of running variances: a network would give NaN for a negative one."""
+    names = ((BatchNorm, "variance"), (nn.BatchNorm2d, "running_var"))
+    return {
+        f"{place}.{name}" if place else name
+        for place, module in model.named_modules()
+        for kind, name in names
+        if isinstance(module, kind)
+    }
 
 
 def _masks(model: nn.Module) -> dict[str, Tensor]:

@@ -73,12 +73,20 @@ class Accuracy:
     """Figures of a classifier on a set of images.
 
     Attributes:
-        log_probs: (N, classes) for every image.
+        log_probs: (N, classes) for every image, all finite.
         labels: (N,) the truth.
     """
 
     log_probs: Tensor
     labels: Tensor
+
+    def __post_init__(self) -> None:
+        broken = int((~self.log_probs.isfinite()).any(1).sum())
+        if broken:  # argmax would take NaN for a prediction
+            raise RunError(
+                f"the classifier gives NaN or infinite log-probabilities for {broken} of "
+                f"{len(self.log_probs)} images, so it has no accuracy; its weights are damaged"
+            )
 
     @property
     def predictions(self) -> Tensor:
