@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
+_changing = threading.Lock()
+_inside = 0
+_before: tuple[bool, bool, bool] = (False, False, False)
+
 
 @contextmanager
 def true_float32() -> Iterator[None]:
-    """Switch TF32 off inside: recent GPUs round the factors of float32 products to 10 bits.
+    """Switch TF32 and autocast off inside: what is certified must be what is computed.
 
-    Convolutions are then chosen by measuring them once for each shape. By its own rules cuDNN
+    Recent GPUs round the factors of float32 products to 10 bits, and autocast computes in half
+    precision. Convolutions are chosen by measuring them once for each shape: by its own rules cuDNN
     takes Fourier transforms for true float32 with many channels, which are ten times slower.
+    TF32 is a setting of the whole process; it is restored when the last thread has left.
 
     Examples:
         >>> with true_float32():
         ...     torch.backends.cudnn.allow_tf32
         False
     """
-    convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
-    before = convolutions.allow_tf32, products.allow_tf32, convolutions.benchmark
-    convolutions.allow_tf32 = products.allow_tf32 = False
-    convolutions.benchmark = True
+    _enter()
     try:
-        yield
+        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            yield
     finally:
-        convolutions.allow_tf32, products.allow_tf32, convolutions.benchmark = before
+        _leave()
+
+
+def _enter() -> None:
+    global _inside, _before
+    convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    with _changing:
+        if _inside == 0:
+            _before = convolutions.allow_tf32, products.allow_tf32, convolutions.benchmark
+        _inside += 1
+        convolutions.allow_tf32 = products.allow_tf32 = False
+        convolutions.benchmark = True
+
+
+def _leave() -> None:
+    global _inside
+    convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    with _changing:
+        _inside -= 1
+        if _inside == 0:
+            convolutions.allow_tf32, products.allow_tf32, convolutions.benchmark = _before

@@ -48,6 +48,10 @@ def test_kernel_agrees_with_the_plain_walk(
     assert (found - plain).abs().max() < 1e-4 * plain.abs().max()
     assert (layer(found)[0] - z).abs().max() < 5e-6 * z.abs().max()
     assert (steps > 0).all() and (steps < 50).all()
+    if filters == 2:  # the layout of z in memory does not matter
+        mixed = z.to(memory_format=torch.channels_last)
+        again, _ = wavefront_kernel(weights, groups, mixed, z.abs().flatten(1).amax(1))
+        assert (again - found).abs().max() < 1e-6 * z.abs().max()
 
 
 def test_only_mint_layers_are_recognised() -> None:

@@ -96,7 +96,8 @@ class TriangularBijection(Bijection):
 
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         x = self.find(z.detach(), solver).require(REMEDY)
-        return attach_gradient(x, z, self.evaluate, self.name)
+        weights = (*self.parameters(), *self.buffers())
+        return attach_gradient(x, z, self.evaluate, self.name, weights=weights)
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies begin without what solvers have learnt: a recorded CUDA graph has no copy."""

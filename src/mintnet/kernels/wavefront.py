@@ -78,7 +78,7 @@ def wavefront_kernel(
     # Rows of a cache are places of the padded image; their entries are channels.
     cache_x = z.new_zeros(batch, rows, block_c)
     cache_1, cache_2 = z.new_zeros(batch, rows, wide), z.new_zeros(batch, rows, wide)
-    x = torch.full_like(z, float("nan"))
+    x = torch.full_like(z, float("nan"), memory_format=torch.contiguous_format)
     steps = torch.zeros(batch, dtype=torch.int32, device=z.device)
     grouped = (channels, copies)
 

@@ -113,11 +113,7 @@ class Auto(Solver):
                 certified = bool(solution.converged.all())
         if certified:
             return solution
-
-        def exactly(system: System, z: Tensor, scale: Tensor) -> Solution:
-            return _exactly(system, z, scale, solution.value[_enough(~solution.converged)])
-
-        return _continued(exactly, system, z, scale, solution)
+        return _continued(_exactly, system, z, scale, solution)
 
     def _explore(
         self, system: System, z: Tensor, scale: Tensor, known: Experience
@@ -190,7 +186,7 @@ def _enough(left: Tensor) -> Tensor:
     return torch.zeros_like(left).index_fill(0, (~left).argsort(stable=True)[:wanted], True)
 
 
-def _exactly(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solution:
+def _exactly(system: System, z: Tensor, scale: Tensor) -> Solution:
     """The wavefront; then what it leaves is polished by full steps; then bisection.
 
     Without a wavefront, as many full steps as there are coordinates stand in for it. Bisection
@@ -206,8 +202,8 @@ def _exactly(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solutio
         solution = FixedPoint(max_steps=z[0].numel() + 20)._solve(system, z, scale)
     value = solution.value
     attempts: list[tuple[Solver, System]] = [
-        (FixedPoint(max_steps=40), replace(system, start=start))
-    ]
+        (FixedPoint(max_steps=40, capture=False), replace(system, start=start))
+    ]  # not recorded: this start is good for this once
     if z[0].numel() <= BISECTABLE:
         attempts.append((Bisection(), system))
     for solver, attempt in attempts:

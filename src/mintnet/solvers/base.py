@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mintnet.calculus import Ordering
 from mintnet.precision import true_float32
-from mintnet.solvers.solution import Solution, Status
+from mintnet.solvers.solution import Solution, Status, merged
 
 Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
 """x ↦ (f(x), diag J(x)), both of the shape of x."""
@@ -96,7 +96,13 @@ class Solver(ABC):
         allowed = TOLERANCES[z.dtype] * target.abs().flatten(1).amax(1) + rounding
         status = solution.status.clone()
         status[small] = torch.where(left <= allowed, status[small], int(Status.OUT_OF_STEPS))
-        return replace(solution, status=status)
+        solution = replace(solution, status=status)
+        refused = small.index_put((small,), left > allowed)
+        if not bool(refused.any()):
+            return solution
+        # Once more, to the accuracy that their own |z| asks for.
+        own = z[refused].abs().flatten(1).amax(1).clamp(min=torch.finfo(z.dtype).tiny)
+        return merged(solution, self._solve(system, z[refused], own), refused)
 
     @abstractmethod
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:

@@ -76,7 +76,7 @@ class CapturedSolve(Generic[S]):
         )
         self.graphs = [torch.cuda.CUDAGraph() for _ in parts]
         for graph, part in zip(self.graphs, parts, strict=True):
-            with torch.cuda.graph(graph, pool=pool, stream=side):
+            with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
                 part()
 
     def _begin(self, system: System, iteration: Iteration[S]) -> None:
@@ -127,7 +127,7 @@ class CapturedSolve(Generic[S]):
                 break
         end.replay()
         found = self.solution
-        return replace(
+        own = replace(
             found,
             value=found.value.clone(),
             status=found.status.clone(),
@@ -135,6 +135,9 @@ class CapturedSolve(Generic[S]):
             steps=found.steps.clone(),
             evaluations=found.evaluations.clone(),
         )
+        # Whoever comes next may be on another stream, and graphs share their memory.
+        torch.cuda.current_stream(z.device).synchronize()
+        return own
 
 
 def solve_captured(

@@ -24,8 +24,9 @@ class FixedPoint(Solver):
     Args:
         step: α.
         max_steps: T.
-        tolerance: stop at this residual, as a share of the largest |z| of the sample. ``None``:
-            iterate to the rounding floor of the dtype. 0: run all steps.
+        tolerance: stop at this residual, as a share of the largest |z| of the sample, and count
+            as converged what has reached it, however coarse. ``None``: iterate to the rounding
+            floor of the dtype. 0: run all steps. With both, 5e-6 (float64: 1e-12) counts.
         allow_any_step: accept a step outside (0, 2).
         keep_trace: record the residual after each step.
         capture: on a GPU, replay the steps of a layer that is solved again as a CUDA graph.
@@ -52,8 +53,10 @@ class FixedPoint(Solver):
             )
         if self.max_steps < 0:
             raise ValueError(f"max_steps must be at least 0; got {self.max_steps}")
-        if self.tolerance is not None and self.tolerance < 0:
-            raise ValueError(f"tolerance must be at least 0; got {self.tolerance}")
+        if self.tolerance is not None and not 0 <= self.tolerance < 1:
+            raise ValueError(
+                f"tolerance is a share of the largest |z|, in [0, 1); got {self.tolerance}"
+            )
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         tolerance = self.tolerance or TOLERANCES[z.dtype]

@@ -37,6 +37,8 @@ def fused_walk(
     try:
         with torch.cuda.device(z.device):
             return wavefront_kernel(layer, groups, z, scale)
+    except torch.OutOfMemoryError:
+        return None  # this once: the plain walk needs less, or says so
     except Exception as error:  # compilers and drivers have many ways to decline
         _give_up(z.device, f"{type(error).__name__}: {error}")
         return None

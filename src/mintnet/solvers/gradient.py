@@ -21,26 +21,35 @@ def attach_gradient(
     evaluate: Callable[[Tensor], tuple[Tensor, Tensor]],
     name: str,
     max_steps: int | None = None,
+    weights: tuple[Tensor, ...] = (),
 ) -> Tensor:
     r"""The solution x of f_θ(x) = z as a differentiable function of z and θ.
 
     From f_θ(x) = z follows dx = J⁻¹ (dz − ∂_θ f dθ). Backward therefore solves Jᵀ u = g, which
     is triangular, hands u to z, and −u to f_θ at the fixed x, which passes it on to the weights.
     A triangular system ends by itself; for others ``max_steps`` says when to give up.
+    ``weights`` are the tensors of θ: backward raises if one of them has changed since.
 
     Shapes: x and z alike.
     """
     with true_float32():
         gap = z - evaluate(x.detach())[0]
-    return _Inverse.apply(gap, x.detach(), evaluate, name, max_steps)  # type: ignore[no-any-return,no-untyped-call]
+    return _Inverse.apply(gap, x.detach(), evaluate, name, max_steps, weights)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _Inverse(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, gap: Tensor, x: Tensor, evaluate: Any, name: str, max_steps: int | None
+        ctx: Any,
+        gap: Tensor,
+        x: Tensor,
+        evaluate: Any,
+        name: str,
+        max_steps: int | None,
+        weights: tuple[Tensor, ...],
     ) -> Tensor:
         ctx.save_for_backward(x)
+        ctx.weights, ctx.versions = weights, _versions(weights)
         ctx.evaluate, ctx.name, ctx.max_steps = evaluate, name, max_steps
         return x.clone()
 
@@ -51,10 +60,19 @@ class _Inverse(torch.autograd.Function):
                 "second derivatives through an inverse are not available; differentiate the "
                 "forward map twice instead, or leave out create_graph=True"
             )
+        if _versions(ctx.weights) != ctx.versions:
+            raise RuntimeError(
+                f"the weights of {ctx.name} were modified in place after its inverse was computed, "
+                "so the gradient through it is lost; call backward before the optimizer's step"
+            )
         (x,) = ctx.saved_tensors
         with true_float32():
             found = solve_transposed(x, gradient, ctx.evaluate, ctx.name, ctx.max_steps)
-        return found, None, None, None, None
+        return found, None, None, None, None, None
+
+
+def _versions(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
+    return tuple(-1 if tensor.is_inference() else tensor._version for tensor in tensors)
 
 
 def solve_transposed(

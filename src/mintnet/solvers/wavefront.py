@@ -219,6 +219,7 @@ class _Walk:
         """A constant (C·K, H, W) or (D,) with its entries in the order of the levels, (N, K)."""
         c, h, w = self.schedule.shape
         flat = constant.reshape(-1, 1, 1) if (h, w) == (1, 1) else constant
+        flat = flat.reshape(*(1,) * (3 - flat.dim()), *flat.shape)  # as (W,) or (H, W) broadcast
         copies = max(flat.shape[-3] // c, 1)
         full = flat.expand(*flat.shape[:-3], c * copies, h, w).reshape(c, copies, h * w)
         return full.transpose(1, 2).reshape(-1, copies)[self.order]
