@@ -22,6 +22,8 @@ from registry import CASES, SMALL, Case, jacobian
 
 BATCHES = [(), (3,), (2, 3)]
 by_case = pytest.mark.parametrize("case", CASES, ids=str)
+by_exact = pytest.mark.parametrize("case", [case for case in CASES if case.exact], ids=str)
+by_small_exact = pytest.mark.parametrize("case", [c for c in SMALL if c.exact], ids=str)
 by_small = pytest.mark.parametrize("case", SMALL, ids=str)
 
 
@@ -56,6 +58,8 @@ def test_it_is_the_bijection_with_its_own_shapes(case: Case) -> None:
         assert y.shape == (*batch, *z.shape[1:]) and log_det.shape == batch
         assert t.forward_shape(part.shape) == y.shape and t.inverse_shape(y.shape) == part.shape
         torch.testing.assert_close(y.flatten(), z[:count].flatten(), rtol=1e-12, atol=1e-12)
+        if not case.exact:  # estimates differ from call to call
+            continue
         torch.testing.assert_close(
             log_det.flatten(), expected[:count], rtol=1e-12, atol=1e-12
         )  # of `bijection`, which the registry's tests compare with autograd
@@ -63,10 +67,10 @@ def test_it_is_the_bijection_with_its_own_shapes(case: Case) -> None:
         torch.testing.assert_close(both, (y, log_det))
 
 
-@by_case
+@by_exact
 def test_log_det_equals_autograd(case: Case) -> None:
     t, x = transform_of(case), case.sample_input(2)
-    _, expected = torch.linalg.slogdet(jacobian(t, x))
+    _, expected = torch.linalg.slogdet(jacobian(t, x, case.inverted))
     log_det = t.log_abs_det_jacobian(x, t(x)).detach()
     error = (log_det - expected).abs() / expected.abs().clamp(min=1)
     assert float(error.max()) <= case.tolerance
@@ -90,7 +94,8 @@ def test_inverse_comes_back_in_any_batch_shape(case: Case) -> None:
 @by_case
 def test_constraints_hold_what_they_say(case: Case) -> None:
     t, x = transform_of(case), case.sample_input(4)
-    assert t.domain.event_dim == t.codomain.event_dim == t.event_dim == len(case.input_shape)
+    assert t.domain.event_dim == len(case.input_shape)
+    assert t.codomain.event_dim == t(x).dim() - 1
     assert bool(t.domain.check(x).all()) and bool(t.codomain.check(t(x)).all())
     reals = t.codomain.base_constraint is constraints.real
     assert reals is case.onto
@@ -98,7 +103,7 @@ def test_constraints_hold_what_they_say(case: Case) -> None:
     assert t.bijective and not t.domain.is_discrete
 
 
-@by_case
+@by_exact
 def test_with_torch_transforms_and_in_a_distribution(case: Case) -> None:
     """log N(t(x)) + log |det|, with the bijection between two of torch's own transforms."""
     t, x = transform_of(case), case.sample_input(3)
@@ -115,11 +120,11 @@ def test_with_torch_transforms_and_in_a_distribution(case: Case) -> None:
     torch.testing.assert_close(model.log_prob(x), expected, rtol=1e-10, atol=1e-10)
 
 
-@by_small
+@by_small_exact
 def test_independent_transform_sums_over_a_batch_axis(case: Case) -> None:
     t, x = transform_of(case), case.sample_input(4).reshape(2, 2, *case.input_shape)
     together = IndependentTransform(t, 1)
-    assert together.event_dim == t.event_dim + 1
+    assert together.domain.event_dim == t.domain.event_dim + 1
     expected = t.log_abs_det_jacobian(x, t(x)).sum(-1)
     torch.testing.assert_close(together.log_abs_det_jacobian(x, together(x)), expected)
 
@@ -139,16 +144,18 @@ def test_equality_copies_and_pickles(case: Case) -> None:
     t = transform_of(case)
     assert t == transform_of(case, 1) and hash(t) == hash(transform_of(case, 1))
     assert t.inv == transform_of(case).inv and t.inv.inv is t
-    assert t != BijectionTransform(case.build(), event_dim=t.event_dim)
+    assert t != BijectionTransform(case.build(), event_dim=t.domain.event_dim)
     assert t.with_cache(0) is t and t.with_cache(1)._cache_size == 1
     assert t.inv.with_cache(1).inv == t
     cached, x = transform_of(case, 1), case.sample_input(2)
     y = cached(x)
     copy = deepcopy(cached)  # with a graph in the cache
-    assert copy != cached and torch.equal(copy(x), y)
+    assert copy != cached
+    near = 0.0 if case.exact else 1e-3  # spectral norms are still being found
+    torch.testing.assert_close(copy(x), y, rtol=near, atol=near)
     if "composed" not in case.name:  # those hold functions of these tests
         again = pickle.loads(pickle.dumps(cached))
-        assert torch.equal(again(x), y)
+        torch.testing.assert_close(again(x), y, rtol=near, atol=near)
 
 
 @by_case

@@ -74,6 +74,8 @@ class BijectionTransform(Transform, nn.Module):
         super().__init__(cache_size=cache_size)
         self.bijection, self.solver = bijection, solver
         self._event_dim = _event_dim(bijection, event_dim)
+        shape = bijection.output_shape
+        self._output_dim = self._event_dim if shape is None else len(shape)
         self._cached_log_det: Tensor | None = None
         self._cached_stamp: tuple[object, ...] | None = None
 
@@ -83,7 +85,7 @@ class BijectionTransform(Transform, nn.Module):
 
     @constraints.dependent_property(is_discrete=False)
     def codomain(self) -> constraints.Constraint:
-        return _interval(self.bijection.codomain, self._event_dim)
+        return _interval(self.bijection.codomain, self._output_dim)
 
     def with_cache(self, cache_size: int = 1) -> BijectionTransform:
         """The same transform with or without a cache."""
@@ -95,11 +97,13 @@ class BijectionTransform(Transform, nn.Module):
 
     def forward_shape(self, shape: torch.Size) -> torch.Size:
         """The shape of ``t(x)`` for x of that shape."""
-        return self._exchange(shape, self.bijection.event_shape, self.bijection.output_shape)
+        old, new = self.bijection.event_shape, self.bijection.output_shape
+        return self._exchange(shape, old, new, self._event_dim)
 
     def inverse_shape(self, shape: torch.Size) -> torch.Size:
         """The shape of ``t.inv(y)`` for y of that shape."""
-        return self._exchange(shape, self.bijection.output_shape, self.bijection.event_shape)
+        old, new = self.bijection.output_shape, self.bijection.event_shape
+        return self._exchange(shape, old, new, self._output_dim)
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.call_and_ladj(x)[0]
@@ -130,7 +134,7 @@ class BijectionTransform(Transform, nn.Module):
         if self._remembers(y, 1):
             return self._cached_x_y[0]  # type: ignore[no-any-return]
         shape = self.inverse_shape(_shape(y))
-        flat, _ = self._flat(y)
+        flat, _ = _flat(y, self._output_dim)
         # An empty batch has nothing to solve, and nothing to certify.
         x = self.bijection.inverse(flat, self.solver) if len(flat) else y
         x = x.reshape(shape)
@@ -138,27 +142,21 @@ class BijectionTransform(Transform, nn.Module):
         return x
 
     def _evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        flat, batch = self._flat(x)
+        flat, batch = _flat(x, self._event_dim)
         if not len(flat):
             return x, x.new_zeros(batch)
         with true_float32():
             y, log_det = self.bijection(flat)
         return y, log_det.reshape(batch)
 
-    def _flat(self, x: Tensor) -> tuple[Tensor, torch.Size]:
-        """x with its batch axes made into one, and these axes."""
-        cut = x.dim() - self._event_dim
-        batch, event = x.shape[:cut], x.shape[cut:]
-        return x.reshape(batch.numel(), *(event or (1,))), batch
-
     def _exchange(
-        self, shape: torch.Size, old: tuple[int, ...] | None, new: tuple[int, ...] | None
+        self, shape: torch.Size, old: tuple[int, ...] | None, new: tuple[int, ...] | None, axes: int
     ) -> torch.Size:
         shape = torch.Size(shape)
-        cut = len(shape) - self._event_dim
+        cut = len(shape) - axes
         if cut < 0 or (old is not None and tuple(shape[cut:]) != old):
             expected = ", ".join(("…", *map(str, old or ())))
-            more = "" if old else f" with at least {self._event_dim} axes, its event_dim"
+            more = "" if old else f" with at least {axes} axes, its event_dim"
             raise ValueError(f"{self!r} expects shape ({expected}){more}; got {tuple(shape)}")
         return shape if new is None else shape[:cut] + torch.Size(new)
 
@@ -207,6 +205,13 @@ class BijectionTransform(Transform, nn.Module):
         shapes = self.bijection.event_shape, self.bijection.output_shape
         text = " → ".join(str(shape or "any shape") for shape in dict.fromkeys(shapes))
         return f"BijectionTransform({type(self.bijection).__name__}, {text})"
+
+
+def _flat(x: Tensor, axes: int) -> tuple[Tensor, torch.Size]:
+    """x with its batch axes made into one, and these axes; a sample has so many axes."""
+    cut = x.dim() - axes
+    batch, event = x.shape[:cut], x.shape[cut:]
+    return x.reshape(batch.numel(), *(event or (1,))), batch
 
 
 def _event_dim(bijection: Bijection, wanted: int | None) -> int:

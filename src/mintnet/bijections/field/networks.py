@@ -12,12 +12,36 @@ from mintnet.calculus import Exp, Quantity, Sigmoid, Softplus, Tanh
 
 Q = TypeVar("Q", bound=Quantity)
 
+
+# Functions with names, so that layers which hold one can be pickled.
+
+
+def _exp(v: Any) -> Any:
+    return Exp()(v)
+
+
+def _softplus(v: Any) -> Any:
+    return Softplus()(v + math.log(math.e - 1))
+
+
+def _sigmoid(v: Any) -> Any:
+    return Sigmoid()(v + 2.0)
+
+
+def _bounded(v: Any) -> Any:
+    return Exp()(2.0 * Tanh()(0.5 * v))
+
+
+def _raw(v: Any) -> Any:
+    return v + 1.0
+
+
 SCALES: dict[str, Callable[[Any], Any]] = {
-    "exp": lambda v: Exp()(v),
-    "softplus": lambda v: Softplus()(v + math.log(math.e - 1)),
-    "sigmoid": lambda v: Sigmoid()(v + 2.0),
-    "bounded": lambda v: Exp()(2.0 * Tanh()(0.5 * v)),
-    "raw": lambda v: v + 1.0,
+    "exp": _exp,
+    "softplus": _softplus,
+    "sigmoid": _sigmoid,
+    "bounded": _bounded,
+    "raw": _raw,
 }
 """Scales from what a network gives. All but ``raw`` are positive, which is what the proof needs.
 
