@@ -45,6 +45,7 @@ def test_every_way_is_measured_on_the_same_targets() -> None:
     assert figures["auto_over_faster_of_two"] > 0
 
 
+@pytest.mark.slow
 def test_what_takes_too_long_is_extrapolated_and_marked() -> None:
     figures = bench_invert(_flow(), samples=3, repeats=1, time_limit=0.0)
     assert all(row["extrapolated"] and row["seconds"] > 0 for row in figures["ways"].values())

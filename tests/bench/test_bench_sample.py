@@ -90,6 +90,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert content["commit"] == commit() and content["machine"]["tf32"] is False
 
 
+@pytest.mark.slow
 def test_the_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

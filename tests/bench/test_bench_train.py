@@ -85,6 +85,7 @@ def test_rows_hold_what_they_say() -> None:
     assert not torch.backends.cudnn.benchmark
 
 
+@pytest.mark.slow
 def test_the_sweep_covers_its_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train_module, "SWEEP_SIZES", (4, 8))
     monkeypatch.setattr(train_module, "SWEEP_BATCHES", {"cpu": (1, 2)})
@@ -94,6 +95,7 @@ def test_the_sweep_covers_its_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(row["size"], row["batch"]) for row in figures["over_size"]] == [(4, 2), (8, 2)]
 
 
+@pytest.mark.slow
 def test_a_batch_that_does_not_fit_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     if PeakMemory(CPU).bytes() is None:
         pytest.skip("the memory of a process is not known here")

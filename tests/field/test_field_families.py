@@ -82,6 +82,7 @@ def test_steps_that_are_not_finite_move_nothing(monkeypatch) -> None:
         assert torch.equal(old.nan_to_num(), new.detach().nan_to_num())
 
 
+@pytest.mark.slow
 def test_a_maf_is_compared_with_passes(monkeypatch, tmp_path, capsys) -> None:
     script, out = _script("maf_inverse", monkeypatch), tmp_path / "maf.json"
     arguments = ["--data-set", "digits", "--seconds", "1", "--samples", "4", "--repeats", "1"]
