@@ -11,6 +11,7 @@ from rich.table import Table
 from mintnet.cli.output import console, strong
 from mintnet.models import CLASSIFIERS, Classifier, ResNet
 from mintnet.models.labelled import ImageClassifier
+from mintnet.models.storage import SHIPPED
 
 PRESETS = (*(f"{name}-classifier" for name in CLASSIFIERS), "mnist-resnet", "cifar10-resnet")
 
@@ -20,13 +21,15 @@ def info_classifier(name: str) -> dict[str, Any] | None:
     from mintnet.cli.classifier import is_classifier, open_classifier
 
     config: dict[str, Any] = {}
-    if name in PRESETS and not Path(name).exists():
+    if name in PRESETS and name not in SHIPPED and not Path(name).exists():
         kind = ResNet if name.endswith("-resnet") else Classifier
         model: ImageClassifier = kind.preset(name)
         origin = "preset, fresh weights"
     elif is_classifier(name):
         opened = open_classifier(name, "cpu")
-        model, config, origin = opened.model, opened.config, str(opened.folder)
+        model, config = opened.model, opened.config
+        trained = name in SHIPPED and not Path(name).exists()
+        origin = "comes with the package, trained" if trained else str(opened.folder)
     else:
         return None
     known = {"kind", "net", "format", "pixels", "classes"}

@@ -167,7 +167,11 @@ class Classifier(ImageClassifier):
     def invert(self, features: Tensor, solver: Solver | None = None) -> Tensor:
         """The inverse of features without its padding, as floating-point input of the classifier.
 
-        Of features of images: these images. Most features belong to no image. Their inverse is a
+        Of features of images: these images, as far as rounding allows. The certificate is about
+        features; on the way back their rounding grows thousands of times in a trained network, so
+        take float64 (``clf.double()``) where pictures are to come back byte for byte.
+
+        Most features belong to no image. Their inverse is a
         padded image whose padding is not 0; without the padding it has other features than were
         given, and nothing here says so: `solve` reports the energy in the padding, with the
         whole, certified inverse.
