@@ -62,15 +62,16 @@ def mintnet(
 
 
 @pytest.fixture
-def fails(mintnet: Callable[..., Outcome]) -> Callable[..., None]:
-    """A command that must end with one line that has these words in it."""
+def fails(mintnet: Callable[..., Outcome]) -> Callable[..., str]:
+    """A command that must end with one line that has these words in it; gives that line back."""
 
-    def check(arguments: list[object], *words: object) -> None:
+    def check(arguments: list[object], *words: object) -> str:
         code, _, err = mintnet(*arguments)
         lines = err.strip().splitlines()
         assert code == 1, err
         assert len(lines) == 1 and lines[0].startswith("mintnet: error: "), err
         for word in words:
             assert str(word) in lines[0], f"{word!r} not in: {lines[0]}"
+        return lines[0]
 
     return check

@@ -114,7 +114,7 @@ UNSURE = ["--solver", "fixed-point", "--max-steps", 1]
 def test_explain_without_certificates_fails_and_shows_none(fails, trained_classifier):
     Path("x.json").write_text("{}")
     command = ["explain", trained_classifier, "test:3", "--steps", 1, "--rounds", 1, *UNSURE]
-    fails([*command, "--out", "x.png", "--json", "f.json"], "5 of 5", "not certified")
+    assert fails([*command, "--out", "x.png", "--json", "f.json"], "5 of 5", "not certified")
     assert Path("x.png").is_file()
     figures = json.loads(Path("x.json").read_text())
     assert figures == json.loads(Path("f.json").read_text())
@@ -133,7 +133,7 @@ def test_explain_says_what_it_replaces_and_what_leads_nowhere(mintnet, trained_c
 
 
 def test_verify_without_certificates_fails(fails, trained_classifier):
-    fails(
+    assert fails(
         ["verify", trained_classifier, "-n", 3, *UNSURE, "--json", "v.json"],
         "3 of 3 inversions in float64",
         "3 of 3 inversions in float32",
@@ -149,7 +149,7 @@ def test_options_without_meaning_for_classifiers(fails, trained_classifier):
         ["--iterations", 3],
         ["--time-limit", 5],
     ):
-        fails(["verify", trained_classifier, *option], option[0], "classifier")
+        assert fails(["verify", trained_classifier, *option], option[0], "classifier")
 
 
 def opened(pixels):
@@ -204,28 +204,28 @@ def test_import(mintnet, fixtures):
 
 def test_commands_for_density_models(fails, trained_classifier, resnet):
     for command in ("sample", "reconstruct", "interpolate", "tune-step"):
-        fails([command, trained_classifier], "is a classifier", "density models", "explain")
-    fails(["bench", "invert", resnet], "is a resnet")
+        assert fails([command, trained_classifier], "is a classifier", "density models", "explain")
+    assert fails(["bench", "invert", resnet], "is a resnet")
 
 
 def test_mistakes(fails, model, resnet, trained_classifier):
-    fails(["verify", resnet], "ResNet", "no inverse")
-    fails(["explain", resnet, "test:0"], "ResNet", "no inverse")
-    fails(["explain", model, "test:0"], "density model")
-    fails(["evaluate", trained_classifier, "--draws", 2], "--draws")
-    fails(["evaluate", model, "--out", "a.png"], "--out")
-    fails(["evaluate", trained_classifier, "--out", "a.txt"], "a.txt")
-    fails(["explain", trained_classifier, "nowhere.png"], "nowhere.png", "test:7")
-    fails(["explain", trained_classifier, "test:360"], "0 to 359")
-    fails(["explain", trained_classifier, "test:0", "--towards", 10], "--towards", 10)
-    fails(["explain", trained_classifier, "test:0", "--steps", 0], "--steps")
-    fails(["train", "digits-classifer"], "digits-classifer", "digits-classifier")
+    assert fails(["verify", resnet], "ResNet", "no inverse")
+    assert fails(["explain", resnet, "test:0"], "ResNet", "no inverse")
+    assert fails(["explain", model, "test:0"], "density model")
+    assert fails(["evaluate", trained_classifier, "--draws", 2], "--draws")
+    assert fails(["evaluate", model, "--out", "a.png"], "--out")
+    assert fails(["evaluate", trained_classifier, "--out", "a.txt"], "a.txt")
+    assert fails(["explain", trained_classifier, "nowhere.png"], "nowhere.png", "test:7")
+    assert fails(["explain", trained_classifier, "test:360"], "0 to 359")
+    assert fails(["explain", trained_classifier, "test:0", "--towards", 10], "--towards", 10)
+    assert fails(["explain", trained_classifier, "test:0", "--steps", 0], "--steps")
+    assert fails(["train", "digits-classifer"], "digits-classifer", "digits-classifier")
     Path("words.png").write_text("words")
-    fails(["explain", trained_classifier, "words.png"], "words.png")
+    assert fails(["explain", trained_classifier, "words.png"], "words.png")
     Image.new("L", (9, 8)).save("wide.png")
-    fails(["explain", trained_classifier, "wide.png"], "9 × 8", "8 × 8")
+    assert fails(["explain", trained_classifier, "wide.png"], "9 × 8", "8 × 8")
     Image.new("RGB", (8, 8), "red").save("red.png")
-    fails(["explain", trained_classifier, "red.png"], "colour")
+    assert fails(["explain", trained_classifier, "red.png"], "colour")
     assert not list(Path().glob("explanation*"))
 
 
@@ -233,4 +233,4 @@ def test_data_of_another_shape(fails):
     config = ClassifierConfig(width=4, pairs=(1,), filters=(1,))
     Classifier(config, Pixels((1, 4, 4), 17)).save("m", data={"name": "digits"})
     for command in ("evaluate", "verify", "report"):
-        fails([command, "m"], "(1, 4, 4)", "(1, 8, 8)")
+        assert fails([command, "m"], "(1, 4, 4)", "(1, 8, 8)")

@@ -29,15 +29,15 @@ def full_disk(size: int = 64) -> Iterator[None]:
 
 @pytest.mark.parametrize("device", ["abacus", "meta", "mps", "cuda:99"])
 def test_devices_that_are_not_there(fails, model, device):
-    fails(["bench", "growth", "--device", device], device, "cpu")
-    fails(["bench", "invert", model, "--device", device], device, "cpu")
-    fails(["sample", model, "--device", device], device, "cpu")
+    assert fails(["bench", "growth", "--device", device], device, "cpu")
+    assert fails(["bench", "invert", model, "--device", device], device, "cpu")
+    assert fails(["sample", model, "--device", device], device, "cpu")
 
 
 def test_bench_of_nothing(fails, model):
-    fails(["bench", "invert", model, "--repeats", 0], "--repeats")
-    fails(["bench", "invert", model, "--count", 0], "--count")
-    fails(["bench", "invert", model, "--step", 0, "--count", 1], "step", 0)
+    assert fails(["bench", "invert", model, "--repeats", 0], "--repeats")
+    assert fails(["bench", "invert", model, "--count", 0], "--count")
+    assert fails(["bench", "invert", model, "--step", 0, "--count", 1], "step", 0)
 
 
 @pytest.fixture
@@ -70,40 +70,40 @@ def test_output_is_checked_before_the_work(fails, model):
     for commands in monitored.values():
         for command in commands:
             for place in ("file/a.png", "folder.png"):
-                fails([*command, "--out", place], "--out", place, "cannot be written")
+                assert fails([*command, "--out", place], "--out", place, "cannot be written")
     for command in (["evaluate", "c"], ["explain", "c", "test:0"], *monitored["model"][:2]):
-        fails([*command, "--out", "a.txt"], "--out", "a.txt", ".png")
+        assert fails([*command, "--out", "a.txt"], "--out", "a.txt", ".png")
     Path("a.json").mkdir()
-    fails(["explain", "c", "test:0", "--out", "a.png"], "a.json")
+    assert fails(["explain", "c", "test:0", "--out", "a.png"], "a.json")
 
 
 def test_no_model(fails):
-    fails(["sample", "nowhere"], "nowhere", "run folder")
+    assert fails(["sample", "nowhere"], "nowhere", "run folder")
     Path("empty").mkdir()
-    fails(["sample", "empty"], "empty", "config.json")
+    assert fails(["sample", "empty"], "empty", "config.json")
     Path("words.txt").write_text("words")
-    fails(["info", "words.txt"], "words.txt")
+    assert fails(["info", "words.txt"], "words.txt")
 
 
 def test_damaged_model(fails, model):
     shutil.copytree(model, "damaged")
     weights = Path("damaged/model.safetensors")
     weights.write_bytes(weights.read_bytes()[:100])
-    fails(["sample", "damaged"], "damaged")
+    assert fails(["sample", "damaged"], "damaged")
     Path("damaged/config.json").write_text("{")
-    fails(["sample", "damaged"], "damaged")
+    assert fails(["sample", "damaged"], "damaged")
 
 
 def test_model_without_data(fails, tiny_flow):
     tiny_flow.save("m")
-    fails(["reconstruct", "m"], "--data-set")
-    fails(["reconstruct", "m", "--data-set", "mnist"], "--data")
-    fails(["reconstruct", "m", "--data-set", "mnist", "--data", "nowhere"], "nowhere")
+    assert fails(["reconstruct", "m"], "--data-set")
+    assert fails(["reconstruct", "m", "--data-set", "mnist"], "--data")
+    assert fails(["reconstruct", "m", "--data-set", "mnist", "--data", "nowhere"], "nowhere")
 
 
 def test_data_of_another_shape(fails):
     Flow(MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,))).save("m", data="digits")
-    fails(["reconstruct", "m"], "(1, 4, 4)", "(1, 8, 8)")
+    assert fails(["reconstruct", "m"], "(1, 4, 4)", "(1, 8, 8)")
 
 
 def test_text_file_among_pictures(fails):
@@ -112,21 +112,21 @@ def test_text_file_among_pictures(fails):
     for k in range(12):
         Image.new("RGB", (8, 8)).save(f"pictures/{k}.png")
     Path("pictures/notes.txt").write_text("not a picture")
-    fails(["reconstruct", "m", "--data", "pictures"], "notes.txt")
+    assert fails(["reconstruct", "m", "--data", "pictures"], "notes.txt")
 
 
 def test_options_out_of_range(fails, model):
-    fails(["sample", model, "-n", 0], "--count")
-    fails(["sample", model, "--temperature", -1], "temperature")
-    fails(["sample", model, "--solver", "fixed-point", "--step", 3.5], "1/3.5")
-    fails(["interpolate", model, "--images", 0, 1, 2, 360], "359")
-    fails(["verify", model, "--divisors", 0.4], "--divisors")
-    fails(["verify", model, "--out", "plot.doc"], "plot.doc")
-    fails(["sample", model, "--device", "abacus"], "abacus")
+    assert fails(["sample", model, "-n", 0], "--count")
+    assert fails(["sample", model, "--temperature", -1], "temperature")
+    assert fails(["sample", model, "--solver", "fixed-point", "--step", 3.5], "1/3.5")
+    assert fails(["interpolate", model, "--images", 0, 1, 2, 360], "359")
+    assert fails(["verify", model, "--divisors", 0.4], "--divisors")
+    assert fails(["verify", model, "--out", "plot.doc"], "plot.doc")
+    assert fails(["sample", model, "--device", "abacus"], "abacus")
 
 
 def test_not_converged_writes_nothing(fails, model):
-    fails(["sample", model, "--solver", "fixed-point", "--max-steps", 0], "not certified")
+    assert fails(["sample", model, "--solver", "fixed-point", "--max-steps", 0], "not certified")
     assert not Path("samples.png").exists()
 
 
@@ -140,54 +140,58 @@ def test_full_disk_keeps_what_was_there(fails, model):
     for name in ("samples.png", "figures.json"):
         Path(name).write_bytes(b"old")
     with full_disk():
-        fails(["sample", model, "-n", 4], "samples.png", "cannot be written")
-        fails(["info", model, "--json", "figures.json"], "figures.json")
+        assert fails(["sample", model, "-n", 4], "samples.png", "cannot be written")
+        assert fails(["info", model, "--json", "figures.json"], "figures.json")
     assert Path("samples.png").read_bytes() == Path("figures.json").read_bytes() == b"old"
     assert sorted(os.listdir()) == ["figures.json", "samples.png"]  # nothing half-written
 
 
 def test_full_disk_while_a_model_is_saved(fails, fixtures):
     with full_disk():
-        fails(["import-original", fixtures / "original_density_grey.pth", "new"])
+        assert fails(["import-original", fixtures / "original_density_grey.pth", "new"])
     assert not Path("new/config.json").exists()
 
 
 def test_import_never_overwrites(fails, fixtures, model):
     shutil.copytree(model, "mine")
     before = Path("mine/model.safetensors").read_bytes()
-    fails(["import-original", fixtures / "original_density_grey.pth", "mine"], "not empty")
+    assert fails(["import-original", fixtures / "original_density_grey.pth", "mine"], "not empty")
     assert Path("mine/model.safetensors").read_bytes() == before
 
 
 def test_import_of_other_files(fails, fixtures):
-    fails(["import-original", "nowhere.pth", "new"], "nowhere.pth")
+    assert fails(["import-original", "nowhere.pth", "new"], "nowhere.pth")
     Path("words.pth").write_text("words")
-    fails(["import-original", "words.pth", "new"], "words.pth")
+    assert fails(["import-original", "words.pth", "new"], "words.pth")
     classifier = fixtures / "original_classifier.pth"
-    fails(["import-original", classifier, "new", "--logit-lambda", 0.1], "classifier", "no logit")
+    assert fails(
+        ["import-original", classifier, "new", "--logit-lambda", 0.1], "classifier", "no logit"
+    )
     assert not Path("new").exists()
 
 
 def test_places_that_cannot_be_written(fails, model):
     Path("file").write_text("a file, not a folder")
     Path("folder").mkdir()
-    fails(["sample", model, "-n", 2, "--out", "file/s.png"], "file/s.png")
-    fails(["sample", model, "-n", 2, "--out", "folder"], "folder")
-    fails(["sample", model, "-n", 2, "--out", "s.unheard-of"], "unheard-of")
-    fails(["sample", model, "--json", "folder"], "--json")
+    assert fails(["sample", model, "-n", 2, "--out", "file/s.png"], "file/s.png")
+    assert fails(["sample", model, "-n", 2, "--out", "folder"], "folder")
+    assert fails(["sample", model, "-n", 2, "--out", "s.unheard-of"], "unheard-of")
+    assert fails(["sample", model, "--json", "folder"], "--json")
     if Path("/proc/self").exists():
-        fails(["sample", model, "--json", "/proc/a.json"], "--json /proc/a.json")
-    fails(["sample", model, "--json", "file/s.json"], "--json")
-    fails(["report", model, "--out", "folder", "--samples", 1, "--reconstructions", 1], "folder")
+        assert fails(["sample", model, "--json", "/proc/a.json"], "--json /proc/a.json")
+    assert fails(["sample", model, "--json", "file/s.json"], "--json")
+    assert fails(
+        ["report", model, "--out", "folder", "--samples", 1, "--reconstructions", 1], "folder"
+    )
     assert Path("file").read_text() == "a file, not a folder"
 
 
 def test_damaged_data(fails, model):
     Path("data").mkdir()
     Path("data/train-images-idx3-ubyte").write_bytes(b"short")
-    fails(["data", "verify", "mnist", "data"], "missing or damaged")
-    fails(["data", "get", "mnist", "data"], "train-images-idx3-ubyte")
-    fails(["data", "get", "minst"], "minst", "mnist")
+    assert fails(["data", "verify", "mnist", "data"], "missing or damaged")
+    assert fails(["data", "get", "mnist", "data"], "train-images-idx3-ubyte")
+    assert fails(["data", "get", "minst"], "minst", "mnist")
     assert Path("data/train-images-idx3-ubyte").read_bytes() == b"short"
 
 
@@ -223,9 +227,9 @@ def test_out_of_memory_and_of_disk(fails, model, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "somewhere")
 
     monkeypatch.setattr(Flow, "solve", too_much)
-    fails(["sample", model], "out of memory")
+    assert fails(["sample", model], "out of memory")
     monkeypatch.setattr(Flow, "solve", no_room)
-    fails(["sample", model], "somewhere: No space left on device")
+    assert fails(["sample", model], "somewhere: No space left on device")
 
 
 def test_json_is_valid_where_figures_are_not_numbers(mintnet, model, monkeypatch):

@@ -36,6 +36,11 @@ def verify_classifier(command: Verify) -> dict[str, Any]:
         with progress(out, f"features and back in {name}", len(images)) as tick:
             trips[name] = round_trip(model, images, dtype, command.chosen_solver(), tick=tick)
     print_trips(out, trips["float64"], trips["float32"])
+    if trips["float32"].byte_exact < trips["float64"].byte_exact:
+        out.print(
+            "A certificate is about features. Their rounding grows on the way back, too much for "
+            "float32 here: take float64 (clf.double()) to get pictures back."
+        )
     figures = {
         "model": command.model,
         "data": data.name,
