@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from mintnet.bench.machine import machine, seconds
 from mintnet.bijections import MintLayer
 from mintnet.calculus.masks import check_positive
+from mintnet.kernels import HAS_TRITON, plain_kernels
 from mintnet.models import Flow
 from mintnet.solvers import (
     Auto,
@@ -54,6 +56,7 @@ def bench_invert(
     repeats: int = 5,
     step: float | None = None,
     time_limit: float | None = None,
+    plain: bool = False,
     note: Note = lambda line: None,
 ) -> dict[str, Any]:
     """Time, evaluations and worst residuals of each way to invert the net of a flow.
@@ -71,6 +74,7 @@ def bench_invert(
         step: α of Algorithm 1; tuned on the published grid if not given.
         time_limit: seconds that a way may take; one that would take longer is timed on one layer a
             stage for one sample and for four, continued along that line, and marked extrapolated.
+        plain: without hand-written kernels; only the exact inverse may use them.
         note: told what is being done.
     """
     check_positive(samples=samples, repeats=repeats)
@@ -102,12 +106,14 @@ def bench_invert(
     times: dict[str, list[float]] = {}
     certified: dict[str, list[bool]] = {}
     for name, solver in ways.items():
-        if only_few or too_long(solver):
-            note(f"{name}, on few samples and one layer a stage")
-            rows[name] = _extrapolated(few, solver, samples)
-        else:
-            note(name)
-            rows[name], times[name], certified[name] = _measure(flow, layers, z, solver, repeats)
+        with plain_kernels() if plain else nullcontext():
+            if only_few or too_long(solver):
+                note(f"{name}, on few samples and one layer a stage")
+                rows[name] = _extrapolated(few, solver, samples)
+            else:
+                note(name)
+                measured = _measure(flow, layers, z, solver, repeats)
+                rows[name], times[name], certified[name] = measured
     note(SEQUENTIAL)
     rows[SEQUENTIAL] = _one_by_one(layers, device, samples, time_limit)
     for row in rows.values():
@@ -116,6 +122,7 @@ def bench_invert(
         "samples": samples,
         "seed": seed,
         "tuned_step": step,
+        "hand_written_kernels": not plain and device.type == "cuda" and HAS_TRITON,
         "machine": machine(device),
         "ways": rows,
         "paper_seconds": PAPER.get(flow.shape, {}),

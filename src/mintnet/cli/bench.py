@@ -35,6 +35,9 @@ class Invert(Command):
     time_limit: float | None = None
     """Seconds that a way may take; what would take longer is extrapolated, and marked."""
 
+    plain: bool = False
+    """Without hand-written GPU kernels."""
+
     device: str = "auto"
     """Where to compute: cpu, cuda, or auto for a GPU if there is one."""
 
@@ -60,6 +63,7 @@ class Invert(Command):
             self.repeats,
             self.step,
             self.time_limit,
+            self.plain,
             note=lambda line: out.print(line, style="dim"),
         )
         table = Table(title=f"{self.count} samples, {figures['machine']['device']}")

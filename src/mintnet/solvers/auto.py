@@ -14,6 +14,7 @@ from mintnet.solvers.base import Solver, System
 from mintnet.solvers.bisection import Bisection
 from mintnet.solvers.dual import StructureError
 from mintnet.solvers.fixed_point import FixedPoint
+from mintnet.solvers.fused import is_kernel_possible
 from mintnet.solvers.solution import Solution, merged
 from mintnet.solvers.wavefront import Wavefront
 
@@ -23,8 +24,8 @@ EASY = 8
 BISECTABLE = 512
 """Coordinates of a sample up to which bisection is worth its time."""
 
-PER_LEVEL = 5e-4
-"""Seconds that a level of the wavefront takes at the least on a CPU."""
+PER_LEVEL = {"cpu": 5e-4, "cuda": 2e-3}
+"""Seconds that a level of the wavefront takes at the least in plain tensor operations."""
 
 ROUTES: dict[str, Solver] = {
     "full steps": FixedPoint(step=1.0, max_steps=60),
@@ -120,14 +121,16 @@ class Auto(Solver):
     ) -> tuple[Solution, bool]:
         """Every route once, none for longer than the best; the answer with most certified.
 
-        On a GPU the wavefront comes first, since its time is no gamble; elsewhere it is left out
-        where so many levels cannot be walked in the time of the best.
+        Where the wavefront is one kernel it comes first, since its time is no gamble; elsewhere it
+        is left out where so many levels cannot be walked in the time of the best.
         """
         known.explored = True
+        kernel = is_kernel_possible(z)
+        shortest = 0.0 if kernel else _levels(z) * PER_LEVEL.get(z.device.type, 0.0)
         answers: list[tuple[Solution, bool]] = []
-        for route in reversed(ROUTES) if z.is_cuda else ROUTES:
+        for route in reversed(ROUTES) if kernel else ROUTES:
             solver = known.bounded(ROUTES[route])
-            if answers and route == "wavefront" and _levels(z) * PER_LEVEL > known.least:
+            if answers and route == "wavefront" and shortest > known.least:
                 continue
             try:
                 if z.is_cuda:  # compilers and recorders have their first time

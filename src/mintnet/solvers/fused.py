@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from mintnet.calculus.expression import Expression, Operation
 from mintnet.calculus.linear import Convolution
-from mintnet.kernels import HAS_TRITON
+from mintnet.kernels import HAS_TRITON, hand_written_allowed
 from mintnet.kernels.wavefront import ACTIVATIONS, PLACES, Groups, MintWeights, wavefront_kernel
 from mintnet.solvers.base import System
 from mintnet.solvers.schedule import schedule
@@ -24,10 +24,7 @@ def fused_walk(
     system: System, root: Expression, z: Tensor, scale: Tensor
 ) -> tuple[Tensor, Tensor] | None:
     """The kernel's answer and its Newton steps, (batch,); None where the plain walk must serve."""
-    if not z.is_cuda or z.dtype != torch.float32 or z.device in _impossible:
-        return None
-    if not HAS_TRITON:
-        _give_up(z.device, "Triton is not installed")
+    if not is_kernel_possible(z):
         return None
     layer = mint_weights(system, root, tuple(z.shape[1:]))
     if layer is None:
@@ -42,6 +39,21 @@ def fused_walk(
     except Exception as error:  # compilers and drivers have many ways to decline
         _give_up(z.device, f"{type(error).__name__}: {error}")
         return None
+
+
+def is_kernel_possible(z: Tensor) -> bool:
+    """Whether there is a kernel where z lies and for its precision; each layer may still decline.
+
+    Examples:
+        >>> is_kernel_possible(torch.zeros(1))
+        False
+    """
+    if not z.is_cuda or z.dtype != torch.float32 or z.device in _impossible:
+        return False
+    if not HAS_TRITON:
+        _give_up(z.device, "Triton is not installed")
+        return False
+    return hand_written_allowed()
 
 
 def _give_up(device: torch.device, reason: str) -> None:

@@ -33,6 +33,7 @@ from mintnet.training.task import DensityTask, Task
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
+    from lightning.pytorch.loggers import TensorBoardLogger
 
     from mintnet.training.housekeeping import Housekeeping
     from mintnet.training.module import TrainingModule
@@ -136,8 +137,6 @@ def _train(
 
 
 def _fit(module: TrainingModule, keeper: Housekeeping, folder: RunFolder, devices: Devices) -> None:
-    from lightning.pytorch.loggers import TensorBoardLogger
-
     from mintnet.training.module import NotFiniteError
 
     precision = module.plan.recipe.precision
@@ -145,7 +144,7 @@ def _fit(module: TrainingModule, keeper: Housekeeping, folder: RunFolder, device
         devices,
         precision if module.task.fast is None else "float32",  # fast kernels see to it themselves
         callbacks=[keeper],
-        logger=TensorBoardLogger(folder.path, name="", version="tensorboard"),
+        logger=_logger(folder, keeper.progress),
         default_root_dir=folder.path,
         max_epochs=math.ceil(module.total / module.steps_per_epoch) - module.epoch,
         reload_dataloaders_every_n_epochs=1,
@@ -167,6 +166,17 @@ def _fit(module: TrainingModule, keeper: Housekeeping, folder: RunFolder, device
             f"{error} at step {module.step + 1}, so the run stops; {kept}: try a lower learning "
             f"rate or clip the gradient, in another run"
         ) from error
+
+
+def _logger(folder: RunFolder, progress: Progress) -> TensorBoardLogger | bool:
+    """Curves for TensorBoard; metrics.jsonl has the same figures where it is not installed."""
+    from lightning.pytorch.loggers import TensorBoardLogger
+
+    try:
+        return TensorBoardLogger(folder.path, name="", version="tensorboard")
+    except ModuleNotFoundError:
+        progress.note("no curves for TensorBoard: it is not installed")
+        return False
 
 
 def _plan(
