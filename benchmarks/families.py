@@ -14,14 +14,19 @@ inversion in every step. The likelihoods of i-ResNet and FFJORD are estimates (2
 of the series for i-ResNet, 16 steps of Runge–Kutta for FFJORD), and the table says so.
 
 The file is written after every family; families that are in it already are kept, so that a run
-that was interrupted goes on.
+that was interrupted goes on. Several runs may write one file, each with some of the families, on
+one GPU too: with NVIDIA's MPS and CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 in each of four, every family
+has a quarter of the multiprocessors to itself; the file says so. Sampling times would then mean
+little: --no-samples leaves them out.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import math
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -267,6 +272,21 @@ def sampled(density: Density, data: ImageData, device: str, count: int = 64) -> 
     }
 
 
+def rows_in(file: Path) -> dict:
+    """The families that a file has already."""
+    text = file.read_text() if file.is_file() else ""
+    return json.loads(text)["rows"] if text else {}
+
+
+def add_row(file: Path, record: dict, name: str, row: dict) -> None:
+    """Write a family beside those that this run and others have written."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        record["rows"] = rows_in(file) | {name: row}
+        file.write_text(json.dumps(record, indent=1) + "\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -293,14 +313,14 @@ def main() -> None:
         "command": f"python benchmarks/families.py {args.data_set} --seconds {args.seconds:g}",
         "commit": subprocess.run(commit, capture_output=True, text=True).stdout.strip() or None,
         "machine": machine(torch.device(args.device)),
+        "share_of_gpu": os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100") + " %",
         "evaluation": "true float32, the whole test set, one draw of noise",
         "data_set": args.data_set,
         "logit_lambda": LAMBDAS[args.data_set],
         "seed": args.seed,
         "rows": {},
     }
-    if args.out.is_file():
-        record["rows"] = json.loads(args.out.read_text())["rows"]
+    record["rows"] = rows_in(args.out)
     for name in args.families:
         if name in record["rows"]:
             continue
@@ -313,9 +333,7 @@ def main() -> None:
             **({} if args.no_samples else sampled(density, test, args.device)),
             **facts,
         }
-        record["rows"][name] = row
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(record, indent=1) + "\n")
+        add_row(args.out, record, name, row)
         print(
             f"{row['family']:20} {row['bits_per_dim']:7.3f} ± {row['standard_error']:.3f} bpd "
             f"({row['likelihood']}), {row['parameters']:>9,} weights, {row['steps']} steps in "

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mintnet.models import Flow
 from registry import FIXTURES, trained_flow
@@ -62,3 +63,27 @@ def raises_with() -> Callable[..., AbstractContextManager[None]]:
             assert str(word) in message, f"{word!r} not in: {message}"
 
     return check
+
+
+class Recordable(TorchDispatchMode):
+    """Refuses what a CUDA graph cannot record: data from the host, and waiting for the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lifted: list[torch.Tensor] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        name, result = func._schema.name, func(*args, **(kwargs or {}))
+        if name == "aten::lift_fresh":
+            assert result.dim() == 0, f"a tensor of shape {tuple(result.shape)} made on the host"
+            self.lifted.append(result)
+        if name == "aten::copy_":
+            assert not any(args[1] is tensor for tensor in self.lifted), "copied from the host"
+        assert name not in ("aten::_local_scalar_dense", "aten::nonzero"), f"{name} waits"
+        return result
+
+
+@pytest.fixture
+def recordable() -> Callable[[], Recordable]:
+    """A context in which an operation that no CUDA graph can record is an error."""
+    return Recordable

@@ -93,3 +93,18 @@ def test_constants_broadcast_in_the_wavefront(shape: tuple[int, ...]) -> None:
 def test_tolerances_that_mean_nothing_are_refused(tolerance: float) -> None:
     with pytest.raises(ValueError, match="share of the largest"):
         FixedPoint(tolerance=tolerance)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("tolerance", [None, 0.0])
+def test_algorithm_1_can_be_recorded(recordable, upper: bool, tolerance: float | None) -> None:  # type: ignore[no-untyped-def]
+    layer = MintLayer(2, 3, (4, 4), upper).eval()
+    z, solver = torch.randn(3, 2, 4, 4), FixedPoint(tolerance=tolerance)
+    system, iteration = layer.system(), solver._iteration("layer")
+    assert system.renew is not None
+    with recordable():
+        evaluate = system.renew()
+        run = iteration.begin(z, torch.ones(3), system.start(z))
+        iteration.step(run, evaluate, torch.zeros((), dtype=torch.long))
+        iteration.end(run)

@@ -66,6 +66,24 @@ def test_it_trains_like_the_plain_step(tmp_path: Path) -> None:
         assert torch.allclose(tensor, plain[name], rtol=1e-4, atol=1e-6), name
 
 
+def test_the_step_can_be_recorded(recordable) -> None:  # type: ignore[no-untyped-def]
+    module, step = _module()
+    step(next(iter(module.train_dataloader())), 0, 1e-3, 0)
+    with recordable():
+        step._run()
+
+
+def test_the_check_of_recordings_sees_what_cannot_be_recorded(recordable) -> None:  # type: ignore[no-untyped-def]
+    place = torch.zeros(3, 3)
+
+    def assign() -> None:
+        place[1, 1] = 1.0
+
+    for wrong in (assign, lambda: torch.tensor([1, 2]), lambda: place.sum().item()):
+        with pytest.raises(AssertionError), recordable():
+            wrong()
+
+
 def test_a_step_that_is_not_finite_leaves_the_weights(tmp_path: Path) -> None:
     module, step = _module()
     batches = list(module.train_dataloader())

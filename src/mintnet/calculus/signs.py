@@ -32,9 +32,8 @@ def constrained(
         own3 = blocks_of(w3[:, :, r, r], channels).reshape(-1).sign()
         signs = w2[:, :, r, r].sign() * own3[:, None] * own1[None, :]
         group = torch.arange(len(own1), device=w2.device) // (len(own1) // channels)
-        changed = torch.zeros_like(w2[0, 0], dtype=torch.bool)
-        changed[r, r] = True
-        changed = (group[:, None] == group[None, :])[:, :, None, None] & changed
+        centre = torch.arange(w2[0, 0].numel(), device=w2.device) == w2[0, 0].numel() // 2
+        changed = (group[:, None] == group[None, :])[:, :, None, None] & centre.view_as(w2[0, 0])
         kept = torch.ones_like(w2) if mask is None else mask.to(w2.dtype)
         factor = torch.where(changed, signs[:, :, None, None], kept)
     return w2 * factor

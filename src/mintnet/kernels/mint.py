@@ -83,14 +83,14 @@ def prepared(
     own1 = _own(w1[..., radius, radius].mT)
     own3 = _own(w3[..., radius, radius])
     sign = own3.sign()[:, :, None] * own1.sign()[:, None, :]
-    at_centre = torch.zeros(size, size, dtype=torch.bool, device=w2.device)
-    at_centre[radius, radius] = True
-    constrained = same[:, :, None, None] & at_centre
+    centre = torch.arange(size * size, device=w2.device) == size * size // 2
+    constrained = same[:, :, None, None] & centre.view(size, size)
     w2 = torch.where(constrained, w2.abs() * sign[..., None, None], w2)
     # diag(W³ᵢ) diag(W²ᵢⱼ) diag(W¹ⱼ) as one block-diagonal matrix, 0 between channels.
     product = own3[:, :, None] * w2[..., radius, radius] * own1[:, None, :]
     product = F.pad(torch.where(same, product, 0.0), (0, dead, 0, dead)).to(dtype)
-    taps = torch.tensor(seen_taps(channels, size, upper), device=w2.device)
+    taps = seen_taps(channels, size, upper)
+    taps = slice(taps[0], taps[-1] + 1)
     if channels == 1:  # what the mask leaves lies in a rectangle of rows up to the centre
         w2 = w2[..., radius:, :] if upper else w2[..., : radius + 1, :]
     second = F.pad(w2, (0, 0, 0, 0, 0, dead, 0, dead)).to(dtype)
