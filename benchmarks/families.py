@@ -15,9 +15,9 @@ of the series for i-ResNet, 16 steps of Runge–Kutta for FFJORD), and the table
 
 The file is written after every family; families that are in it already are kept, so that a run
 that was interrupted goes on. Several runs may write one file, each with some of the families, on
-one GPU too: with NVIDIA's MPS and CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 in each of four, every family
-has a quarter of the multiprocessors to itself; the file says so. Sampling times would then mean
-little: --no-samples leaves them out.
+one GPU too: with NVIDIA's MPS and CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 in each of four, every
+family has a quarter of the multiprocessors to itself; the file says so. Sampling times would then
+mean little: --no-samples leaves them out.
 """
 
 from __future__ import annotations

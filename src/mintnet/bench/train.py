@@ -194,6 +194,9 @@ def _started(flow: Flow, way: Way, batch: int, setting: Setting, row: dict[str, 
     if not math.isfinite(loss):
         raise ValueError(f"{way.name}: the loss of random images is {loss}")
     row |= {"loss": loss, "peak_memory_gib": _gib(peak.bytes())}
+    if device.type == "cuda":  # what stays taken from step to step, a graph's memory included
+        torch.cuda.empty_cache()
+        row["held_memory_gib"] = _gib(torch.cuda.memory_reserved(device))
 
     def step() -> Tensor:
         with _arithmetic(way):
