@@ -6,8 +6,10 @@ import pytest
 import torch
 from kernel_layers import errors, everything, layer_of
 
-from mintnet.kernels.chip import Tuning, can_fuse, chip_layer
-from mintnet.kernels.mint import mint_layer, prepared_layers
+from mintnet import MintNet, kernels
+from mintnet.kernels.chip import Launch, Tuning, can_fuse, chip_layer
+from mintnet.kernels.mint import Prepared, mint_layer, prepared_layers
+from mintnet.models import MintNetConfig, fast
 
 CASES = [
     # channels, filters, height, width, upper, kernel size
@@ -33,7 +35,7 @@ def test_values_log_dets_and_gradients(
     layer = layer_of(channels, filters, height, width, upper, size).to(device)
     x = torch.randn(2, channels, height, width, device=device)
     # Blocks smaller than the images, so that several programs have several each.
-    tuning = Tuning(block=16, programs=2)
+    tuning = Tuning(*5 * [Launch(16, 4, 1)], programs=2)
     assert can_fuse(x, prepared_layers([layer], torch.float32)[0], size, upper)
     plain = everything(mint_layer, layer, x, torch.float32)
     chip = everything(chip_layer, layer, x, torch.float32, tuning=tuning, compile=False)
@@ -64,3 +66,38 @@ def test_what_does_not_fit_is_refused() -> None:
     assert not can_fuse(torch.zeros(2, 17, 4, 4), many, 3, False)
     double = layer_of(1, 5, 4, 4, False, 3).double()
     assert not can_fuse(x.double(), prepared_layers([double], torch.float64)[0], 3, False)
+
+
+def test_a_network_takes_the_chip_where_it_can(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, with values and gradients of the plain way."""
+    torch.manual_seed(0)
+    net = MintNet(MintNetConfig((1, 4, 4), pairs=(1, 1), filters=(5, 12))).to(device)
+    for parameter in net.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    taken = []
+
+    def layer(*arguments: object) -> tuple[torch.Tensor, torch.Tensor]:
+        taken.append(arguments[0].shape[1:])  # type: ignore[attr-defined]
+        return chip_layer(*arguments, compile=False)  # type: ignore[arg-type]
+
+    def chosen(x: torch.Tensor, weights: Prepared, filters: int, size: int, upper: bool) -> bool:
+        return can_fuse(x, weights, size, upper) and x.shape[1] < 4
+
+    monkeypatch.setattr(fast, "_runs_on_chip", chosen)
+    monkeypatch.setattr(fast, "chip_layer", layer)
+    monkeypatch.setattr(kernels, "compiled", lambda function: function)
+    x = torch.randn(2, 1, 4, 4, device=device)
+
+    def gradients(z: torch.Tensor, log_det: torch.Tensor) -> torch.Tensor:
+        loss = z.square().sum() / 2 - log_det.sum()
+        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(net.parameters()))])
+
+    plain = fast.fast_transform(net, x, torch.float32, on_chip=False)
+    assert not taken
+    found = fast.fast_transform(net, x, torch.float32)
+    assert taken == 2 * [(1, 4, 4)]
+    pairs = [*zip(plain, found, strict=True), (gradients(*plain), gradients(*found))]
+    for expected, value in pairs:
+        assert (value - expected).norm() < 1e-5 * expected.norm()

@@ -27,15 +27,32 @@ MOST_SEEN = 256
 """The most entries of x, taps times channels, that one block holds for each pixel."""
 
 
-class Tuning(NamedTuple):
-    """How the work is cut."""
+class Launch(NamedTuple):
+    """How a kernel cuts its work: pixels that a program takes at once, its warps and stages."""
 
     block: int = 64
-    """Pixels that a program takes at once."""
     warps: int = 4
-    stages: int = 3
+    stages: int = 2
+
+    @property
+    def options(self) -> dict[str, int]:
+        """As a kernel takes them."""
+        return {"BLOCK": self.block, "num_warps": self.warps, "num_stages": self.stages}
+
+
+class Tuning(NamedTuple):
+    """How each kernel does, and how many programs share the sums over all pixels.
+
+    The numbers fit the registers and the shared memory of an H200; two programs of the
+    backward pass have room on each of its 132 multiprocessors.
+    """
+
+    first: Launch = Launch(128, 4, 1)
+    second: Launch = Launch(128, 8, 3)
+    inner: Launch = Launch(64, 4, 2)
+    outer: Launch = Launch(64, 4, 3)
+    weight: Launch = Launch(64, 8, 3)
     programs: int = 264
-    """How many share the sums over all pixels: two for each multiprocessor of an H200."""
 
 
 DEFAULT = Tuning()
@@ -120,7 +137,6 @@ class _How(NamedTuple):
             "TAPS": len(taps),
             "COLUMNS": max(16, _power_of_2(len(taps) * channels)),
             "WIDTH": first.shape[1],
-            "BLOCK": tuning.block,
             "PRECISION": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3",
         }
         rows = second.shape[2]  # the last ones, or the first ones, where some are dropped
@@ -136,26 +152,28 @@ class _Chip(torch.autograd.Function):
         from mintnet.kernels import chip_forward as code  # needs Triton, and takes its time
 
         *tensors, how = arguments
-        first, second, third, b1, b2, product = (tensor.contiguous() for tensor in tensors)
-        second = tensors[1].permute(0, 2, 3, 1).contiguous()  # as it lies in memory: no copy
-        x = x.contiguous()
+        first, second, third, b1, b2, product = tensors
+        second = second.permute(0, 2, 3, 1)  # as `prepared` lays it out
+        x, first, second, third, b1, b2, product = (  # no copies, as things are
+            tensor.contiguous() for tensor in (x, first, second, third, b1, b2, product)
+        )
         constants, tuning = how.kernel, how.tuning
-        options = {"num_warps": tuning.warps, "num_stages": tuning.stages}
         pixels, seen = how.places[0], constants["TAPS"] * constants["CHANNELS"]
         h1 = first.new_empty(pixels, constants["WIDTH"])
         v2 = torch.empty_like(h1)
         parts = x.new_empty(pixels, seen)
         sums, slope = torch.empty_like(x), torch.empty_like(x)
-        grid = (-(-pixels // tuning.block),)
         with torch.cuda.device_of(x):
-            code.first_kernel[grid](x, first, b1, h1, *how.places, **constants, **options)
-            code.second_kernel[grid](
+            code.first_kernel[(-(-pixels // tuning.first.block),)](
+                *(x, first, b1, h1, *how.places), **constants, **tuning.first.options
+            )
+            code.second_kernel[(-(-pixels // tuning.second.block),)](
                 *(x, h1, first, second, third, b1, b2, product, v2, parts, slope, *how.places),
                 COPIES=how.filters,
                 GROUPS=max(16, _power_of_2(constants["CHANNELS"])),
                 **how.slots,
                 **constants,
-                **options,
+                **tuning.second.options,
             )
             _collect(parts, sums, how, 1)
         ctx.save_for_backward(x, first, second, third, b1, product, h1, v2)
@@ -170,42 +188,46 @@ class _Chip(torch.autograd.Function):
         g_sums, g_slope = (gradient.float().contiguous() for gradient in gradients)
         how = ctx.how
         constants, tuning = how.kernel, how.tuning
-        options = {"num_warps": tuning.warps, "num_stages": tuning.stages}
         width, columns, slots = constants["WIDTH"], constants["COLUMNS"], how.slots["SLOTS"]
         seen = constants["TAPS"] * constants["CHANNELS"]
-        blocks = -(-how.places[0] // tuning.block)
-        programs = min(blocks, tuning.programs)
-        places = (*how.places, blocks, programs)
+        pixels = how.places[0]
+        inner_blocks, outer_blocks, weight_blocks = (
+            -(-pixels // launch.block) for launch in (tuning.inner, tuning.outer, tuning.weight)
+        )
         # As many slots as make blocks of 512 bytes a pixel, or one.
         together = max(1, min(_power_of_2(slots), 512 // (width * h1.element_size())))
         groups = -(-slots // together)
-        inner = x.new_empty(programs, width * (width + columns + 1))
-        outer = x.new_empty(programs, width * (columns + 1))
-        splits = max(1, programs // groups)
-        weight = x.new_empty(splits, width * slots * width)
+        inners, outers = min(inner_blocks, tuning.programs), min(outer_blocks, tuning.programs)
+        weights = min(weight_blocks, max(1, tuning.programs // groups))
+        inner = x.new_empty(inners, width * (width + columns + 1))
+        outer = x.new_empty(outers, width * (columns + 1))
+        weight = x.new_empty(weights, width * slots * width)
         g_v2, g_x = torch.empty_like(v2), torch.empty_like(x)
-        g_seen = x.new_empty(how.places[0], seen)
+        g_seen = x.new_empty(pixels, seen)
+        places = how.places
         with torch.cuda.device_of(x):
-            code.inner_kernel[(programs,)](
-                *(x, v2, first, third, b1, product, g_sums, g_slope, g_v2, inner, *places),
+            code.inner_kernel[(inners,)](
+                *(x, v2, first, third, b1, product, g_sums, g_slope, g_v2, inner),
+                *(*places, inner_blocks, inners),
                 COPIES=how.filters,
                 **constants,
-                **options,
+                **tuning.inner.options,
             )
-            code.outer_kernel[(programs,)](
-                *(x, v2, first, second, b1, product, g_slope, g_v2, g_seen, outer, *places),
+            code.outer_kernel[(outers,)](
+                *(x, v2, first, second, b1, product, g_slope, g_v2, g_seen, outer),
+                *(*places, outer_blocks, outers),
                 COPIES=how.filters,
                 **how.slots,
                 **constants,
-                **options,
+                **tuning.outer.options,
             )
             _collect(g_seen, g_x, how, -1)
-            code.weight_kernel[(splits, groups)](
-                *(h1, g_v2, weight, *how.places, blocks, splits),
+            code.weight_kernel[(weights, groups)](
+                *(h1, g_v2, weight, *places, weight_blocks, weights),
                 **how.slots,
                 TOGETHER=together,
-                **{name: constants[name] for name in ("SIZE", "WIDTH", "BLOCK", "PRECISION")},
-                **options,
+                **{name: constants[name] for name in ("SIZE", "WIDTH", "PRECISION")},
+                **tuning.weight.options,
             )
         dtype = first.dtype
         g_product, g_third, g_b2 = (

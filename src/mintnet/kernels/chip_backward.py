@@ -9,7 +9,7 @@ over every so many blocks; a row of partial sums each is left to be added up, in
 import triton
 import triton.language as tl
 
-from mintnet.kernels.chip_forward import elu, first_values, inside, places_of, seen_block, square
+from mintnet.kernels.chip_forward import elu, first_weights, inside, places_of, seen_block, square
 
 
 @triton.jit
@@ -60,6 +60,7 @@ def inner_kernel(
     third_of = w[:, None] * (TAPS * CHANNELS) + k[None, :]
     third = tl.load(third_at + third_of, mask=(k < TAPS * CHANNELS)[None, :], other=0.0)
     product = square(product_at, WIDTH)
+    first, bias1 = first_weights(first_at, bias1_at, TAPS * CHANNELS, COLUMNS, WIDTH)
     g_product = tl.zeros([WIDTH, WIDTH], tl.float32)
     g_third = tl.zeros([WIDTH, COLUMNS], tl.float32)
     g_bias = tl.zeros([WIDTH], tl.float32)
@@ -72,9 +73,7 @@ def inner_kernel(
         seen = seen_block(
             x_at, p, r, q, pixels, height, width, 1, CHANNELS, SIZE, FIRST, TAPS, COLUMNS
         )
-        v1 = first_values(
-            seen.to(number), first_at, bias1_at, TAPS * CHANNELS, COLUMNS, WIDTH, PRECISION
-        )
+        v1 = tl.dot(seen.to(number), first, input_precision=PRECISION) + bias1
         _, d1 = elu(v1)
         d1 = d1.to(number)
         mixed = tl.dot(d1, tl.trans(product), input_precision=PRECISION)
@@ -130,6 +129,8 @@ def outer_kernel(
     number = first_at.dtype.element_ty
     w, k = tl.arange(0, WIDTH), tl.arange(0, COLUMNS)
     known = (k < TAPS * CHANNELS)[None, :]
+    product = square(product_at, WIDTH)
+    first, bias1 = first_weights(first_at, bias1_at, TAPS * CHANNELS, COLUMNS, WIDTH)
     g_first = tl.zeros([COLUMNS, WIDTH], tl.float32)
     g_bias = tl.zeros([WIDTH], tl.float32)
     for block in range(tl.program_id(0), blocks, programs):
@@ -147,21 +148,17 @@ def outer_kernel(
         v2 = tl.load(v2_at + p[:, None] * WIDTH + w[None, :], mask=kept, other=0.0)
         _, d2 = elu(v2.to(tl.float32))
         g_mixed = slope_gradient(g_slope_at, p, pixels, CHANNELS, COPIES, WIDTH) * d2
-        product = square(product_at, WIDTH)
         g_d1 = tl.dot(g_mixed.to(number), product, input_precision=PRECISION)
         seen = seen_block(
             x_at, p, r, q, pixels, height, width, 1, CHANNELS, SIZE, FIRST, TAPS, COLUMNS
         ).to(number)
-        v1 = first_values(seen, first_at, bias1_at, TAPS * CHANNELS, COLUMNS, WIDTH, PRECISION)
+        v1 = tl.dot(seen, first, input_precision=PRECISION) + bias1
         _, d1 = elu(v1)
         g_v1 = d1 * (g_h1 + tl.where(v1 <= 0, g_d1, 0.0))
         g_bias += tl.sum(g_v1, 0)
         g_v1 = g_v1.to(number)
         g_first = tl.dot(tl.trans(seen), g_v1, acc=g_first, input_precision=PRECISION)
-        # (out, in) of what lies (in, out) in memory
-        first_of = k[None, :] * WIDTH + w[:, None]
-        first = tl.load(first_at + first_of, mask=known, other=0.0)
-        g_seen = tl.dot(g_v1, first, input_precision=PRECISION)
+        g_seen = tl.dot(g_v1, tl.trans(first), input_precision=PRECISION)
         g_seen_of = p[:, None] * (TAPS * CHANNELS) + k[None, :]
         tl.store(g_seen_at + g_seen_of, g_seen, mask=kept & known)
     rows_at += tl.program_id(0) * (WIDTH * (COLUMNS + 1))

@@ -56,20 +56,11 @@ def seen_block(
 
 
 @triton.jit
-def first_values(
-    seen,
-    first_at,
-    bias1_at,
-    ROWS,
-    COLUMNS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    """W¹ x + b¹ from what each pixel sees, float32."""
+def first_weights(first_at, bias1_at, ROWS, COLUMNS: tl.constexpr, WIDTH: tl.constexpr):
+    """W¹, (COLUMNS, WIDTH), and b¹ as a row, float32."""
     k, w = tl.arange(0, COLUMNS), tl.arange(0, WIDTH)
     first = tl.load(first_at + k[:, None] * WIDTH + w[None, :], mask=(k < ROWS)[:, None], other=0.0)
-    bias = tl.load(bias1_at + w).to(tl.float32)
-    return tl.dot(seen, first, input_precision=PRECISION) + bias[None, :]
+    return first, tl.load(bias1_at + w).to(tl.float32)[None, :]
 
 
 @triton.jit
@@ -108,9 +99,8 @@ def first_kernel(
     number = first_at.dtype.element_ty
     p, r, q = places_of(tl.program_id(0), height, width, BLOCK)
     seen = seen_block(x_at, p, r, q, pixels, height, width, 1, CHANNELS, SIZE, FIRST, TAPS, COLUMNS)
-    v1 = first_values(
-        seen.to(number), first_at, bias1_at, TAPS * CHANNELS, COLUMNS, WIDTH, PRECISION
-    )
+    first, bias1 = first_weights(first_at, bias1_at, TAPS * CHANNELS, COLUMNS, WIDTH)
+    v1 = tl.dot(seen.to(number), first, input_precision=PRECISION) + bias1
     h1, _ = elu(v1)
     at = p[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
     tl.store(h1_at + at, h1.to(number), mask=(p < pixels)[:, None])
@@ -167,9 +157,8 @@ def second_kernel(
     parts = tl.dot(h2.to(number), third, input_precision=PRECISION)
     tl.store(parts_at + p[:, None] * (TAPS * CHANNELS) + k[None, :], parts, mask=kept & known)
     seen = seen_block(x_at, p, r, q, pixels, height, width, 1, CHANNELS, SIZE, FIRST, TAPS, COLUMNS)
-    v1 = first_values(
-        seen.to(number), first_at, bias1_at, TAPS * CHANNELS, COLUMNS, WIDTH, PRECISION
-    )
+    first, bias1 = first_weights(first_at, bias1_at, TAPS * CHANNELS, COLUMNS, WIDTH)
+    v1 = tl.dot(seen.to(number), first, input_precision=PRECISION) + bias1
     _, d1 = elu(v1)
     product = square(product_at, WIDTH)
     mixed = tl.dot(d1.to(number), tl.trans(product), input_precision=PRECISION)

@@ -108,7 +108,7 @@ def prepared(
 
 
 def prepared_layers(
-    layers: Sequence[Any], dtype: torch.dtype, prepare: Any = None
+    layers: Sequence[Any], dtype: torch.dtype, prepare: Callable[..., Prepared] = prepared
 ) -> list[Prepared]:
     """`prepared` for Mint layers of one shape and ordering, one for each.
 
@@ -118,7 +118,7 @@ def prepared_layers(
         prepare: `prepared`, or what the compiler made of it.
     """
     first = layers[0]
-    together = (prepare or prepared)(
+    together = prepare(
         [[getattr(layer, f"weight{i}") for layer in layers] for i in (1, 2, 3)],
         [[getattr(layer, f"bias{i}") for layer in layers] for i in (1, 2, 3)],
         [layer.t for layer in layers],
