@@ -27,29 +27,24 @@ from torch import Tensor
 
 from mintnet import MintLayer, kernels
 from mintnet.kernels.chain import mint_layer_chain
-from mintnet.kernels.chip import DEFAULT, Launch, Tuning, chip_layer
+from mintnet.kernels.chip import Launch, Tuning, can_fuse, chip_layer, columns_of, tuning_for
 from mintnet.kernels.mint import Prepared, mint_layer, prepared_layers
+from mintnet.precision import true_float32
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
-sys.path.insert(0, str(ROOT / "tests" / "kernels"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kernels"))
 from kernel_layers import errors, everything
 
 CHIP = [(1, 28, 45), (4, 14, 11), (16, 7, 2)]  # channels, height and width, filters
 CHAIN = [(3, 32, 85), (12, 16, 21), (48, 8, 5)]
 
-# A way of cutting for each kernel; the best of each column is taken.
+# Ways of cutting each kernel's work. The best of each column is taken; what does not fit drops out.
 WAYS = [
-    DEFAULT,
-    Tuning(
-        Launch(64, 4, 1), Launch(64, 4, 3), Launch(64, 8, 2), Launch(64, 8, 3), Launch(64, 4, 3)
-    ),
-    Tuning(
-        Launch(128, 8, 1), Launch(128, 8, 2), Launch(64, 4, 1), Launch(128, 8, 2), Launch(64, 8, 2)
-    ),
-    Tuning(
-        Launch(64, 8, 1), Launch(64, 8, 4), Launch(64, 8, 1), Launch(64, 4, 2), Launch(128, 8, 2)
-    ),
+    # first, second, inner, outer, weight: pixels, warps, stages
+    ((64, 4, 1), (64, 4, 3), (64, 8, 2), (64, 8, 3), (64, 4, 3)),
+    ((128, 8, 1), (128, 8, 2), (32, 4, 2), (32, 4, 2), (64, 8, 2)),
+    ((64, 8, 1), (64, 8, 3), (64, 4, 1), (128, 8, 2), (128, 8, 2)),
+    ((32, 4, 1), (128, 4, 3), (64, 8, 1), (64, 4, 2), (128, 4, 2)),
 ]
 KERNELS = ("first", "second", "inner", "outer", "weight")
 
@@ -90,43 +85,31 @@ def a_layer(channels: int, side: int, filters: int, upper: bool = False) -> Mint
     return layer.to(DEVICE)
 
 
-def worst(found: dict[str, float]) -> dict[str, Any]:
-    name = max(found, key=lambda key: found[key])
-    return {"worst": found[name], "of": name, "y": found["y"], "log_det": found["log_det"]}
-
-
 def check(function: Callable[..., Any], shape: tuple[int, int, int]) -> dict[str, Any]:
     """Errors of the kernel in float32 and bf16, and of the plain layer in bf16."""
-    result: dict[str, Any] = {}
+    result: dict[str, Any] = {"error": 0.0, "error_bf16": 0.0, "error_plain_bf16": 0.0}
     for upper in (False, True):
         layer = a_layer(*shape, upper=upper)
         x = torch.randn(3, shape[0], shape[1], shape[1], device=DEVICE)
         with true_float32():
             exact = everything(mint_layer, layer, x, torch.float32)
-            found = errors(exact, everything(function, layer, x, torch.float32, compile=False))
-        name = "upper" if upper else "lower"
-        result[f"{name}_float32"] = worst(found)
-        for label, way, options in (
-            ("plain_bf16", mint_layer, {}),
-            ("bf16", function, {"compile": False}),
-        ):
-            found = errors(exact, everything(way, layer, x, torch.bfloat16, **options))
-            result[f"{name}_{label}"] = worst(found)
-    result["error"] = max(result[f"{name}_float32"]["worst"] for name in ("lower", "upper"))
-    result["error_bf16"] = max(result[f"{name}_bf16"]["worst"] for name in ("lower", "upper"))
-    plain = (result[f"{name}_plain_bf16"]["worst"] for name in ("lower", "upper"))
-    result["error_plain_bf16"] = max(plain)
+        ways = [
+            ("error", function, torch.float32, {"compile": False}),
+            ("error_bf16", function, torch.bfloat16, {"compile": False}),
+            ("error_plain_bf16", mint_layer, torch.bfloat16, {}),
+        ]
+        weights = prepared_layers([layer], torch.float32)[0]
+        if function is chip_layer and not can_fuse(x, weights, layer.kernel_size, upper):
+            result.pop("error", None)  # too large in float32
+            ways.pop(0)
+        for label, way, dtype, options in ways:
+            with true_float32():
+                found = errors(exact, everything(way, layer, x, dtype, **options))
+            name = max(found, key=lambda key: found[key])
+            result[label] = max(result[label], found[name])
+            rounded = {key: float(f"{value:.1e}") for key, value in found.items()}
+            result[f"{label}s_{'upper' if upper else 'lower'}"] = rounded
     return result
-
-
-class true_float32:
-    """TF32 off for a while."""
-
-    def __enter__(self) -> None:
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-
-    def __exit__(self, *_: object) -> None:
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
 
 
 def passes(function: Callable[..., Any], layer: MintLayer, batch: int) -> Callable[[], Any]:
@@ -185,42 +168,40 @@ def kernel_times(run: Callable[[], Any], calls: int = 5) -> dict[str, float]:
 
 
 def tuned(layer: MintLayer, batch: int, until: float) -> tuple[Tuning, dict[str, Any]]:
-    """The best way of each kernel by its own time on the device; ways that do not run drop out."""
+    """The best way of each kernel by its own time on the device."""
+    base = tuning_for(columns_of(layer.channels, layer.kernel_size, layer.ordering.upper))
     best: dict[str, tuple[float, Launch]] = {}
     seen: dict[str, Any] = {}
-    for number, way in enumerate(WAYS):
-        if number and time.time() > until:
-            break
-        # One kernel at a time from this way, where all of them at once do not run.
-        trials = (
-            [way]
-            if number == 0
-            else [way, *(DEFAULT._replace(**{kernel: getattr(way, kernel)}) for kernel in KERNELS)]
-        )
-        for trial in trials:
-            try:
-                times = kernel_times(passes(partial(chip_layer, tuning=trial), layer, batch))
-            except Exception as error:
-                seen[f"{number} {trial}"] = str(error).splitlines()[:1]
-                torch.cuda.empty_cache()
-                continue
-            for kernel in KERNELS:
-                taken = times.get(f"{kernel}_kernel")
-                launch = getattr(trial, kernel)
-                if taken is not None:
-                    seen[f"{kernel} {tuple(launch)}"] = taken
-                    if kernel not in best or taken < best[kernel][0]:
-                        best[kernel] = (taken, launch)
-            if trial is way:
-                break
-    return DEFAULT._replace(**{kernel: launch for kernel, (_, launch) in best.items()}), seen
+
+    def tried(trial: Tuning) -> bool:
+        try:
+            times = kernel_times(passes(partial(chip_layer, tuning=trial), layer, batch))
+        except Exception as error:
+            torch.cuda.empty_cache()
+            seen[str([tuple(getattr(trial, kernel)) for kernel in KERNELS])] = str(error)[:80]
+            return False
+        for kernel in KERNELS:
+            taken, launch = times[f"{kernel}_kernel"], getattr(trial, kernel)
+            seen[f"{kernel} {tuple(launch)}"] = taken
+            if kernel not in best or taken < best[kernel][0]:
+                best[kernel] = (taken, launch)
+        return True
+
+    tried(base)
+    for way in WAYS:
+        ways = {kernel: Launch(*cut) for kernel, cut in zip(KERNELS, way, strict=True)}
+        if time.time() < until and not tried(base._replace(**ways)):
+            for kernel, launch in ways.items():  # one of them does not fit
+                if time.time() < until:
+                    tried(base._replace(**{kernel: launch}))
+    return base._replace(**{kernel: launch for kernel, (_, launch) in best.items()}), seen
 
 
 def chip_entry(out: Path, shape: tuple[int, int, int], batches: list[int], seconds: float) -> None:
     name = f"chip {shape[0]}x{shape[1]}x{shape[1]} K={shape[2]}"
     attempt(out, name, lambda: check(chip_layer, shape))
     layer = a_layer(*shape)
-    best = DEFAULT
+    best: Tuning | None = None
     try:
         best, seen = tuned(layer, batches[0], time.time() + seconds)
         note(out, name, tuning={k: list(getattr(best, k)) for k in KERNELS}, tried=seen)

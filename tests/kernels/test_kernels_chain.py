@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from mintnet.kernels.chain import activated, mint_layer_chain, with_slopes
 from mintnet.kernels.mint import mint_layer
+from mintnet.precision import true_float32
 
 CASES = [
     # channels, filters, height, width, upper, kernel size
@@ -33,8 +34,9 @@ def test_values_log_dets_and_gradients(
 ) -> None:
     layer = layer_of(channels, filters, height, width, upper, size).to(device)
     x = torch.randn(2, channels, height, width, device=device)
-    plain = everything(mint_layer, layer, x, torch.float32)
-    chain = everything(mint_layer_chain, layer, x, torch.float32, compile=False)
+    with true_float32():
+        plain = everything(mint_layer, layer, x, torch.float32)
+        chain = everything(mint_layer_chain, layer, x, torch.float32, compile=False)
     for name, error in errors(plain, chain).items():
         assert error < 1e-5, name
 

@@ -10,6 +10,7 @@ from mintnet import MintNet, kernels
 from mintnet.kernels.chip import Launch, Tuning, can_fuse, chip_layer
 from mintnet.kernels.mint import Prepared, mint_layer, prepared_layers
 from mintnet.models import MintNetConfig, fast
+from mintnet.precision import true_float32
 
 CASES = [
     # channels, filters, height, width, upper, kernel size
@@ -37,8 +38,9 @@ def test_values_log_dets_and_gradients(
     # Blocks smaller than the images, so that several programs have several each.
     tuning = Tuning(*5 * [Launch(16, 4, 1)], programs=2)
     assert can_fuse(x, prepared_layers([layer], torch.float32)[0], size, upper)
-    plain = everything(mint_layer, layer, x, torch.float32)
-    chip = everything(chip_layer, layer, x, torch.float32, tuning=tuning, compile=False)
+    with true_float32():
+        plain = everything(mint_layer, layer, x, torch.float32)
+        chip = everything(chip_layer, layer, x, torch.float32, tuning=tuning, compile=False)
     for name, error in errors(plain, chip).items():
         assert error < 1e-5, name
 

@@ -23,8 +23,8 @@ from mintnet.kernels.mint import GATHERED, Prepared, closing, compiled, seen_tap
 
 WIDTHS = (16, 32, 64, 128)
 """Padded hidden widths that the kernels have blocks for."""
-MOST_SEEN = 256
-"""The most entries of x, taps times channels, that one block holds for each pixel."""
+MOST_SEEN = 512
+"""The most bytes of what a pixel sees, taps times channels, that fit on the chip in blocks."""
 
 
 class Launch(NamedTuple):
@@ -43,8 +43,7 @@ class Launch(NamedTuple):
 class Tuning(NamedTuple):
     """How each kernel does, and how many programs share the sums over all pixels.
 
-    The numbers fit the registers and the shared memory of an H200; two programs of the
-    backward pass have room on each of its 132 multiprocessors.
+    Two programs of the backward pass have room on each of the 132 multiprocessors of an H200.
     """
 
     first: Launch = Launch(128, 4, 1)
@@ -55,7 +54,16 @@ class Tuning(NamedTuple):
     programs: int = 264
 
 
-DEFAULT = Tuning()
+def tuning_for(columns: int) -> Tuning:
+    """What fits the registers and the shared memory of an H200, by what a pixel sees."""
+    if columns <= 64:
+        return Tuning()
+    return Tuning(
+        first=Launch(64, 4, 1),
+        second=Launch(64, 8, 2),
+        inner=Launch(32, 8, 2),
+        outer=Launch(32, 8, 2),
+    )
 
 
 def can_fuse(x: Tensor, weights: Prepared, size: int, upper: bool) -> bool:
@@ -70,13 +78,13 @@ def can_fuse(x: Tensor, weights: Prepared, size: int, upper: bool) -> bool:
         False
     """
     width, channels = weights.bias1.shape[0], x.shape[1]
-    seen = len(seen_taps(channels, size, upper)) * channels
+    seen, dtype = columns_of(channels, size, upper), weights.second.dtype
     return (
         channels <= GATHERED
         and width in WIDTHS
-        and seen <= MOST_SEEN
+        and seen * dtype.itemsize <= MOST_SEEN
         and x.dtype == torch.float32
-        and weights.second.dtype in (torch.bfloat16, torch.float16, torch.float32)
+        and dtype in (torch.bfloat16, torch.float16, torch.float32)
         # offsets are 32-bit numbers
         and 0 < x.numel() // channels * max(width, seen) < 2**31
     )
@@ -88,7 +96,7 @@ def chip_layer(
     filters: int,
     size: int,
     upper: bool,
-    tuning: Tuning = DEFAULT,
+    tuning: Tuning | None = None,
     compile: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Eq. 2 for ELU and the logarithm of the diagonal of its Jacobian, summed, as `mint_layer`.
@@ -98,12 +106,23 @@ def chip_layer(
     """
     first, second, third, b1, b2, b3, product, t = weights
     x = x.contiguous(memory_format=torch.channels_last)
+    tuning = tuning or tuning_for(columns_of(x.shape[1], size, upper))
     how = _How.of(x, first, second, filters, size, upper, tuning)
     arguments = (x.permute(0, 2, 3, 1), first, second, third, b1, b2, product, how)
     sums, slope = _Chip.apply(*arguments)  # type: ignore[no-untyped-call]
     close = compiled(closing) if compile else closing
     y, log_det = close(x, sums, slope, t, b3)
     return y, log_det
+
+
+def columns_of(channels: int, size: int, upper: bool) -> int:
+    """Columns of the matrix of what pixels see: a power of 2, and at least 16.
+
+    Examples:
+        >>> columns_of(1, 3, upper=False), columns_of(4, 3, upper=False)
+        (16, 64)
+    """
+    return max(16, _power_of_2(len(seen_taps(channels, size, upper)) * channels))
 
 
 class _How(NamedTuple):
@@ -135,7 +154,7 @@ class _How(NamedTuple):
             "SIZE": size,
             "FIRST": taps[0],
             "TAPS": len(taps),
-            "COLUMNS": max(16, _power_of_2(len(taps) * channels)),
+            "COLUMNS": columns_of(channels, size, upper),
             "WIDTH": first.shape[1],
             "PRECISION": "tf32" if torch.backends.cuda.matmul.allow_tf32 else "tf32x3",
         }
