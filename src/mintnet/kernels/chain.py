@@ -28,7 +28,7 @@ from mintnet.kernels.mint import (
 
 ENTRIES = 2048
 """A program's share where only entries matter."""
-ROWS_ENTRIES = 8192
+ROWS_ENTRIES = 4096
 """The same where it takes whole rows."""
 
 
@@ -120,14 +120,16 @@ class _WithSlopes(torch.autograd.Function):
         mixed = mixed.contiguous()
         h = torch.empty_like(v)
         slope = v.new_empty((*v.shape[:-1], channels), dtype=torch.float32)
-        columns, rows, block = _cut(v)
+        rows = v.numel() // v.shape[-1]
+        groups, places = _power_of_2(-(-v.shape[-1] // filters)), _power_of_2(filters)
+        block = max(1, ROWS_ENTRIES // (groups * places))
         with torch.cuda.device_of(v):
             slopes_kernel[(-(-rows // block),)](
                 *(v, mixed, h, slope, rows),
                 CHANNELS=channels,
                 COPIES=filters,
-                GROUPS=max(16, 1 << (channels - 1).bit_length()),
-                COLUMNS=columns,
+                GROUPS=groups,
+                PLACES=places,
                 WIDTH=v.shape[-1],
                 BLOCK=block,
                 num_warps=8,
@@ -143,7 +145,8 @@ class _WithSlopes(torch.autograd.Function):
         v, mixed = ctx.saved_tensors
         g_h, g_slope = gradients[0].contiguous(), gradients[1].float().contiguous()
         g_v, g_mixed = torch.empty_like(v), torch.empty_like(v)
-        columns, rows, block = _cut(v)
+        rows, columns = v.numel() // v.shape[-1], _power_of_2(v.shape[-1])
+        block = max(1, ROWS_ENTRIES // columns)
         with torch.cuda.device_of(v):
             slopes_gradient_kernel[(-(-rows // block),)](
                 *(v, mixed, g_h, g_slope, g_v, g_mixed, rows),
@@ -157,7 +160,6 @@ class _WithSlopes(torch.autograd.Function):
         return g_v, g_mixed, None, None
 
 
-def _cut(v: Tensor) -> tuple[int, int, int]:
-    """Columns of a block, rows of the matrix, and rows of a block: at least 16 of each."""
-    columns = max(16, 1 << (v.shape[-1] - 1).bit_length())
-    return columns, v.numel() // v.shape[-1], max(16, ROWS_ENTRIES // columns)
+def _power_of_2(size: int) -> int:
+    """The least power of 2 that is not smaller."""
+    return 1 << (size - 1).bit_length()

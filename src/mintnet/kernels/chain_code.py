@@ -43,28 +43,27 @@ def slopes_kernel(
     CHANNELS: tl.constexpr,
     COPIES: tl.constexpr,
     GROUPS: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    PLACES: tl.constexpr,
     WIDTH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """v, mixed → h(v), and h'(v) · mixed summed over the copies of each channel, float32."""
+    """v, mixed → h(v), and h'(v) · mixed summed over the copies of each channel, float32.
+
+    Columns are taken as GROUPS of COPIES each, the dead ones too, in PLACES.
+    """
     p = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    w, c = tl.arange(0, COLUMNS), tl.arange(0, GROUPS)
-    at = p[:, None] * WIDTH + w[None, :]
-    kept = (p < pixels)[:, None]
-    known = kept & (w < WIDTH)[None, :]
+    c, k = tl.arange(0, GROUPS), tl.arange(0, PLACES)
+    column = c[:, None] * COPIES + k[None, :]
+    known = (k < COPIES)[None, :] & (column < WIDTH)
+    at = p[:, None, None] * WIDTH + column[None, :, :]
+    known = (p < pixels)[:, None, None] & known[None, :, :]
     v = tl.load(v_at + at, mask=known, other=0.0).to(tl.float32)
+    mixed = tl.load(mixed_at + at, mask=known, other=0.0).to(tl.float32)
     h, d = elu(v)
     tl.store(h_at + at, h.to(h_at.dtype.element_ty), mask=known)
-    alive = kept & (w < CHANNELS * COPIES)[None, :]
-    terms = d * tl.load(mixed_at + at, mask=alive, other=0.0).to(tl.float32)
-    if CHANNELS == 1:
-        tl.store(slope_at + p, tl.sum(terms, 1), mask=p < pixels)
-    else:
-        own = (w[:, None] // COPIES == c[None, :]).to(tl.float32)
-        slope = tl.dot(terms, own, input_precision="tf32x3")
-        to = p[:, None] * CHANNELS + c[None, :]
-        tl.store(slope_at + to, slope, mask=kept & (c < CHANNELS)[None, :])
+    slope = tl.sum(d * mixed, 2)
+    to = p[:, None] * CHANNELS + c[None, :]
+    tl.store(slope_at + to, slope, mask=(p < pixels)[:, None] & (c < CHANNELS)[None, :])
 
 
 @triton.jit
@@ -89,7 +88,7 @@ def slopes_gradient_kernel(
     known = (p < pixels)[:, None] & (w < WIDTH)[None, :]
     alive = known & (w < CHANNELS * COPIES)[None, :]
     v = tl.load(v_at + at, mask=known, other=0.0).to(tl.float32)
-    mixed = tl.load(mixed_at + at, mask=alive, other=0.0).to(tl.float32)
+    mixed = tl.load(mixed_at + at, mask=known, other=0.0).to(tl.float32)
     g_h = tl.load(g_h_at + at, mask=known, other=0.0).to(tl.float32)
     slope_of = p[:, None] * CHANNELS + (w // COPIES)[None, :]
     g_slope = tl.load(g_slope_at + slope_of, mask=alive, other=0.0)
