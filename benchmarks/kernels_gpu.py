@@ -306,7 +306,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("kernels.json"))
     parser.add_argument("--parts", nargs="+", default=["chip", "chain", "step"])
-    parser.add_argument("--batches", type=int, nargs="+", default=[512, 256])
+    parser.add_argument("--batches", type=int, nargs="+", default=[512])
     parser.add_argument("--tuning-seconds", type=float, default=12.0, help="for each layer")
     args = parser.parse_args()
     if not torch.cuda.is_available():
@@ -330,7 +330,7 @@ def main() -> None:
 
 BEGIN = time.time()
 DEVICE = "cuda"
-BATCHES = [512, 256]
+BATCHES = [512]
 
 if __name__ == "__main__":
     main()
