@@ -245,18 +245,17 @@ def one_profile(way: Callable[..., Any], layer: MintLayer, batch: int) -> dict[s
     return {"microseconds": dict(list(kernel_times(passes(way, layer, batch)).items())[:14])}
 
 
-def whole_step(preset: str, batch: int, on_chip: bool) -> dict[str, Any]:
-    """As benchmarks/train_step_gpu.py, with layers on the chip or without."""
+def whole_step(preset: str, batch: int, most: int) -> dict[str, Any]:
+    """As benchmarks/train_step_gpu.py, with layers of so many channels on the chip."""
     import train_gpu
 
-    from mintnet.models import Flow
-    from mintnet.models.fast import fast_transform
+    from mintnet.models import Flow, fast
 
     torch.manual_seed(0)
     flow = Flow.preset(preset).to(DEVICE).train()
     images = torch.randint(0, 256, (2000, *flow.shape), dtype=torch.uint8, device=DEVICE)
     options = argparse.Namespace(batch=batch, flip=False, dtype=torch.bfloat16, clip=1.0, ema=0.999)
-    train_gpu.fast_transform = partial(fast_transform, on_chip=on_chip)
+    fast.ON_CHIP_CHANNELS = most
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     step = train_gpu.Step(flow, images, options)
@@ -271,7 +270,7 @@ def whole_step(preset: str, batch: int, on_chip: bool) -> dict[str, Any]:
         end.synchronize()
         if number >= 3:
             times.append(begin.elapsed_time(end))
-    name = "chip" if on_chip else "plain"
+    name = f"chip{most}" if most else "plain"
     return {
         f"{name}_ms": median(times),
         f"{name}_images_per_second": 1e3 * batch / median(times),
@@ -296,7 +295,7 @@ def table() -> None:
             keys = ("error", "error_bf16", "error_plain_bf16")
             cells += [f"{found.get(key, none):10.1e}" for key in keys]
             print(f"{name:26} {batch:5} " + " ".join(cells))
-        if "plain_ms" in found or "chip_ms" in found:
+        if name.startswith("step"):
             print(name, {k: round(v, 3) for k, v in found.items() if isinstance(v, float)})
 
 
@@ -319,8 +318,8 @@ def main() -> None:
         for shape in CHIP:
             chip_entry(args.out, shape, args.batches, args.tuning_seconds)
     if "step" in args.parts:
-        for on_chip in (True, False):
-            run = partial(whole_step, "mnist", args.batches[0], on_chip)
+        for most in (16, 4, 1, 0):
+            run = partial(whole_step, "mnist", args.batches[0], most)
             attempt(args.out, f"step mnist {args.batches[0]}", run)
     if "chain" in args.parts:
         for shape in CHAIN:
