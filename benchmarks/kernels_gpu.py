@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 import traceback
@@ -167,8 +168,10 @@ def kernel_times(run: Callable[[], Any], calls: int = 5) -> dict[str, float]:
     return {k[:60]: round(v, 1) for k, v in sorted(found.items(), key=lambda i: -i[1]) if v > 0}
 
 
-def tuned(layer: MintLayer, batch: int, until: float) -> tuple[Tuning, dict[str, Any]]:
-    """The best way of each kernel by its own time on the device."""
+def tuned(
+    layer: MintLayer, batch: int, until: float, ways: int | None = None
+) -> tuple[Tuning, dict[str, Any]]:
+    """The best way of each kernel by its own time on the device, of all ways or of one."""
     base = tuning_for(columns_of(layer.channels, layer.kernel_size, layer.ordering.upper))
     best: dict[str, tuple[float, Launch]] = {}
     seen: dict[str, Any] = {}
@@ -188,10 +191,10 @@ def tuned(layer: MintLayer, batch: int, until: float) -> tuple[Tuning, dict[str,
         return True
 
     tried(base)
-    for way in WAYS:
-        ways = {kernel: Launch(*cut) for kernel, cut in zip(KERNELS, way, strict=True)}
-        if time.time() < until and not tried(base._replace(**ways)):
-            for kernel, launch in ways.items():  # one of them does not fit
+    for way in WAYS if ways is None else [WAYS[ways]]:
+        cuts = {kernel: Launch(*cut) for kernel, cut in zip(KERNELS, way, strict=True)}
+        if time.time() < until and not tried(base._replace(**cuts)):
+            for kernel, launch in cuts.items():  # one of them does not fit
                 if time.time() < until:
                     tried(base._replace(**{kernel: launch}))
     return base._replace(**{kernel: launch for kernel, (_, launch) in best.items()}), seen
@@ -256,6 +259,7 @@ def whole_step(preset: str, batch: int, most: int) -> dict[str, Any]:
     images = torch.randint(0, 256, (2000, *flow.shape), dtype=torch.uint8, device=DEVICE)
     options = argparse.Namespace(batch=batch, flip=False, dtype=torch.bfloat16, clip=1.0, ema=0.999)
     fast.ON_CHIP_CHANNELS = most
+    fast._tried.clear()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     step = train_gpu.Step(flow, images, options)
@@ -272,6 +276,7 @@ def whole_step(preset: str, batch: int, most: int) -> dict[str, Any]:
             times.append(begin.elapsed_time(end))
     name = f"chip{most}" if most else "plain"
     return {
+        f"{name}_kinds_on_chip": sum(fast._tried.values()) if most else 0,  # of shape and ordering
         f"{name}_ms": median(times),
         f"{name}_images_per_second": 1e3 * batch / median(times),
         f"{name}_loss": float(step.loss),
@@ -299,6 +304,38 @@ def table() -> None:
             print(name, {k: round(v, 3) for k, v in found.items() if isinstance(v, float)})
 
 
+def warm(task: str, batches: list[int]) -> None:
+    """Run what will be measured, so that compilers have it in their caches."""
+    if task.isdigit():
+        for shape in CHIP:
+            tuned(a_layer(*shape), batches[0], float("inf"), int(task))
+    elif task == "step":
+        for most in (16, 0):
+            whole_step("mnist", batches[0], most)
+    else:
+        for shape in CHIP if task == "chip" else CHAIN:
+            for batch in batches:
+                passes(kernels.compiled(mint_layer), a_layer(*shape), batch)()
+
+
+def warm_all(args: argparse.Namespace) -> None:
+    """All of that at once, each in a process of its own; what fails there will be seen later."""
+    tasks = list(args.parts)
+    if "chip" in tasks:
+        tasks += [str(number) for number in range(len(WAYS))]
+    batches = [str(batch) for batch in args.batches]
+    command = [sys.executable, __file__, "--batches", *batches, "--warm"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    started = [subprocess.Popen([*command, task], **quiet) for task in tasks]
+    until = time.time() + args.warm_seconds
+    for process in started:
+        try:
+            process.wait(max(0.1, until - time.time()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
@@ -306,14 +343,22 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("kernels.json"))
     parser.add_argument("--parts", nargs="+", default=["chip", "chain", "step"])
     parser.add_argument("--batches", type=int, nargs="+", default=[512])
-    parser.add_argument("--tuning-seconds", type=float, default=12.0, help="for each layer")
+    parser.add_argument("--tuning-seconds", type=float, default=20.0, help="for each layer")
+    parser.add_argument("--warm-seconds", type=float, default=120.0, help="compiling; 0 for none")
+    parser.add_argument("--warm", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("this needs a GPU")
     BATCHES[:] = args.batches
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
+    if args.warm:
+        warm(args.warm, args.batches)
+        return
     note(args.out, "machine", device=torch.cuda.get_device_name(), torch=torch.__version__)
+    if args.warm_seconds:
+        warm_all(args)
+        note(args.out, "machine", compiled_after_s=time.time() - BEGIN)
     if "chip" in args.parts:
         for shape in CHIP:
             chip_entry(args.out, shape, args.batches, args.tuning_seconds)
