@@ -1,11 +1,15 @@
 """The fast path computes what the plain path computes."""
 
+import logging
+
 import pytest
 import torch
 from torch import Tensor
 
-from mintnet import MintNet
+from mintnet import MintNet, kernels
+from mintnet.kernels.mint import Prepared, mint_layer, prepared_layers
 from mintnet.models import MintNetConfig
+from mintnet.models import fast as fast_module
 from mintnet.models.fast import fast_transform
 
 SHAPES = [
@@ -48,3 +52,49 @@ def test_values_log_dets_and_gradients(
         assert float(error.detach()) < tolerance
         assert float((found - expected).abs().max().detach()) > 0 or dtype == torch.float32
     assert fast[1].dtype == torch.float32
+
+
+def test_without_a_gpu_no_layer_is_on_the_chip(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> tuple[Tensor, Tensor]:
+        raise AssertionError("a kernel was launched")
+
+    monkeypatch.setattr(fast_module, "chip_layer", refused)
+    monkeypatch.setattr(kernels, "compiled", lambda function: function)
+    net = _net(SHAPES[0])
+    x = torch.randn(2, 1, 8, 8)
+    z, _ = fast_transform(net, x, torch.float32, compiled=True, on_chip=True)
+    assert (z - net.transform(x)[0]).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("where", ["forward", "backward", "nowhere"])
+def test_a_layer_that_does_not_compile_is_given_up_with_one_line(
+    where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Refuse(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: object, gradient: Tensor) -> Tensor:
+            raise RuntimeError("out of registers\nand more")
+
+    def layer(
+        x: Tensor, weights: Prepared, filters: int, size: int, upper: bool
+    ) -> tuple[Tensor, Tensor]:
+        if where == "forward":
+            raise RuntimeError("out of registers\nand more")
+        y, log_det = mint_layer(x, weights, filters, size, upper)
+        return (Refuse.apply(y) if where == "backward" else y), log_det
+
+    part = _net(SHAPES[0]).chain.leaves()[0]
+    weights = prepared_layers([part], torch.float32)[0]
+    with caplog.at_level(logging.WARNING):
+        ran = fast_module._try(layer, torch.randn(2, 1, 8, 8), weights, 5, 3, False)
+    assert ran == (where == "nowhere")
+    assert [record.getMessage() for record in caplog.records] == (
+        []
+        if ran
+        else ["cpu: layers of few channels take the plain way (RuntimeError: out of registers)"]
+    )
+    assert all(parameter.grad is None for parameter in part.parameters())

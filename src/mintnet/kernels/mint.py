@@ -110,6 +110,28 @@ def prepared(
     return Prepared(first, second, third, b1, b2, b3, product, torch.stack(list(t)))
 
 
+def prepared_layers(
+    layers: Sequence[Any], dtype: torch.dtype, prepare: Callable[..., Prepared] = prepared
+) -> list[Prepared]:
+    """`prepared` for Mint layers of one shape and ordering, one for each.
+
+    Args:
+        layers: Mint layers.
+        dtype: of what is multiplied.
+        prepare: `prepared`, or what the compiler made of it.
+    """
+    first = layers[0]
+    together = prepare(
+        [[getattr(layer, f"weight{i}") for layer in layers] for i in (1, 2, 3)],
+        [[getattr(layer, f"bias{i}") for layer in layers] for i in (1, 2, 3)],
+        [layer.t for layer in layers],
+        (first.mask1, first.mask2, first.mask3),
+        first.ordering.upper,
+        dtype,
+    )
+    return together.unbind()
+
+
 def mint_layer(
     x: Tensor, weights: Prepared, filters: int, size: int, upper: bool
 ) -> tuple[Tensor, Tensor]:
@@ -136,15 +158,22 @@ def mint_layer(
     h2 = F.elu(v2)
     if channels <= GATHERED:
         parts = (h2.permute(0, 2, 3, 1) @ third).unflatten(-1, (len(taps), channels))
-        sums = scatter_taps(parts, taps, size).permute(0, 3, 1, 2)
+        sums = scatter_taps(parts, taps, size)
     else:
-        sums = F.conv2d(h2, third, padding=radius)
-    y = t * x + sums + b3[:, None, None]
+        sums = F.conv2d(h2, third, padding=radius).permute(0, 2, 3, 1)
     d1, d2 = v1.clamp(max=0).exp(), v2.clamp(max=0).exp()
     mixed = d1.permute(0, 2, 3, 1) @ product.mT
     terms = d2.permute(0, 2, 3, 1).float() * mixed.float()
     copies = terms[..., : channels * filters].unflatten(-1, (channels, filters))
-    slope = copies.sum(-1)  # (B, H, W, C)
+    return closing(x, sums, copies.sum(-1), t, b3)
+
+
+def closing(x: Tensor, sums: Tensor, slope: Tensor, t: Tensor, b3: Tensor) -> tuple[Tensor, Tensor]:
+    """t ⊙ x + sums + b³, and Σ log(t + slope): what is left when the hidden layers are done.
+
+    Shapes: x (batch, C, H, W); sums and slope (batch, H, W, C); → (batch, C, H, W), (batch,).
+    """
+    y = t * x + sums.permute(0, 3, 1, 2) + b3[:, None, None]
     log_det = (t.permute(1, 2, 0) + slope).log().flatten(1).sum(1)
     return y, log_det
 

@@ -2,50 +2,97 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from mintnet import kernels
 from mintnet.bijections import MintLayer
-from mintnet.kernels.mint import Prepared, mint_layer, prepared
+from mintnet.kernels.chip import can_fuse, chip_layer
+from mintnet.kernels.mint import Prepared, mint_layer, prepared, prepared_layers
 from mintnet.models.mintnet import MintNet
+
+_log = logging.getLogger(__name__)
+
+ON_CHIP_CHANNELS = 4
+"""The most channels for which layers on the chip are faster; with more, launches decide."""
+
+LayerFunction = Callable[..., tuple[Tensor, Tensor]]
+_tried: dict[tuple[object, ...], bool] = {}
+"""Where layers on the chip have been tried, and whether they ran."""
 
 
 def fast_transform(
-    net: MintNet, x: Tensor, dtype: torch.dtype = torch.bfloat16, compiled: bool = True
+    net: MintNet,
+    x: Tensor,
+    dtype: torch.dtype = torch.bfloat16,
+    compiled: bool = True,
+    on_chip: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """z and log |det J| of a chain of Mint layers and squeezes, by the fast path.
 
-    Shapes: (batch, C, H, W) → those of the net.
+    Shapes: (batch, C, H, W) → those of the net. With ``on_chip``, layers of few channels are
+    `kernels.chip.chip_layer` where there is a GPU and its compiler takes them.
     """
     if reason := why_not_fast(net):
         raise ValueError(reason)
-    layer_function, prepare = mint_layer, prepared
+    plain, prepare = mint_layer, prepared
     if compiled:
-        layer_function, prepare = kernels.compiled(mint_layer), kernels.compiled(prepared)
+        plain, prepare = kernels.compiled(mint_layer), kernels.compiled(prepared)
     leaves = net.chain.leaves()
     weights = dict[MintLayer, Prepared]()
     for layers in _alike([part for part in leaves if isinstance(part, MintLayer)]):
-        first = layers[0]
-        together = prepare(
-            [[getattr(part, f"weight{i}") for part in layers] for i in (1, 2, 3)],
-            [[getattr(part, f"bias{i}") for part in layers] for i in (1, 2, 3)],
-            [part.t for part in layers],
-            (first.mask1, first.mask2, first.mask3),
-            first.ordering.upper,
-            dtype,
-        )
-        weights.update(zip(layers, together.unbind(), strict=True))
+        together = prepared_layers(layers, dtype, prepare)
+        weights.update(zip(layers, together, strict=True))
     total = x.new_zeros(len(x))
     for part in leaves:
         if isinstance(part, MintLayer):
-            x, log_det = layer_function(
-                x, weights[part], part.filters, part.kernel_size, part.ordering.upper
-            )
+            arguments = (weights[part], part.filters, part.kernel_size, part.ordering.upper)
+            chosen = chip_layer if on_chip and compiled and _runs_on_chip(x, *arguments) else plain
+            x, log_det = chosen(x, *arguments)
         else:
             x, log_det = part.transform(x)
         total = total + log_det
     return x, total
+
+
+def _runs_on_chip(x: Tensor, weights: Prepared, filters: int, size: int, upper: bool) -> bool:
+    """Whether a layer can be computed on the chip, tried once for each kind of layer.
+
+    Compilers and drivers have many ways to decline, and may do so in the backward pass, when it
+    is too late for another way. So both passes are tried.
+    """
+    if not x.is_cuda or not kernels.HAS_TRITON or x.shape[1] > ON_CHIP_CHANNELS:
+        return False
+    if not can_fuse(x, weights, size, upper):
+        return False
+    key = (x.device, weights.second.dtype, x.shape[1:], filters, size, upper)
+    if key not in _tried:
+        if torch.cuda.is_current_stream_capturing():
+            return False  # nothing may be compiled now
+        _tried[key] = _try(chip_layer, x, weights, filters, size, upper)
+    return _tried[key]
+
+
+def _try(
+    function: LayerFunction, x: Tensor, weights: Prepared, filters: int, size: int, upper: bool
+) -> bool:
+    """Both passes of a layer, with nothing left behind but one line of the log if they fail."""
+    try:
+        with torch.enable_grad():
+            alone = Prepared(*(part.detach().requires_grad_() for part in weights))
+            x = x.detach().requires_grad_()
+            y, log_det = function(x, alone, filters, size, upper)
+            torch.autograd.grad(y.sum() + log_det.sum(), (x, *alone))
+    except torch.OutOfMemoryError:
+        raise  # the plain layer needs more
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".split("\n")[0]
+        _log.warning("%s: layers of few channels take the plain way (%s)", x.device, reason)
+        return False
+    return True
 
 
 def why_not_fast(net: MintNet) -> str:

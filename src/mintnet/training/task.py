@@ -37,10 +37,12 @@ class FastPath:
     Attributes:
         dtype: of convolutions.
         compiled: whether layers are compiled.
+        on_chip: whether layers of few channels are kernels of their own, where they can be.
     """
 
     dtype: torch.dtype
     compiled: bool
+    on_chip: bool = True
 
 
 class Task(Protocol):
@@ -115,7 +117,7 @@ class DensityTask:
         transform = None
         if self.fast is not None and flow.training:
             fast = self.fast
-            transform = partial(fast_transform, flow.net, dtype=fast.dtype, compiled=fast.compiled)
+            transform = partial(fast_transform, flow.net, **vars(fast))
         loss = -flow.log_density((batch.images.to(dtype) + noise) / flow.levels, transform)
         return {"loss": loss, "bpd": loss / (flow.dimensions * math.log(2))}
 
