@@ -27,6 +27,8 @@ settings.register_profile(
 )
 settings.load_profile("mintnet")
 
+collect_ignore_glob = ["conftest.py", "*/conftest.py"]  # they hold no examples
+
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
