@@ -73,6 +73,11 @@ def test_the_step_can_be_recorded(recordable) -> None:  # type: ignore[no-untype
         step._run()
 
 
+def test_what_is_put_back_keeps_no_graph_of_the_parameters_alive() -> None:
+    _, step = _module()
+    assert not any(tensor.requires_grad for tensor in step._state())
+
+
 def test_the_check_of_recordings_sees_what_cannot_be_recorded(recordable) -> None:  # type: ignore[no-untyped-def]
     place = torch.zeros(3, 3)
 

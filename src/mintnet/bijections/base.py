@@ -39,6 +39,9 @@ class Bijection(nn.Module, ABC):
     permutes: bool = False
     """Whether outputs are inputs in another order."""
 
+    capturable: bool = False
+    """Whether a CUDA graph can record it: nothing is read back, and nothing comes from the host."""
+
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """y and log |det J(x)|. Shapes: (batch, ...), (batch,)."""
         check_input(x, self.event_shape, type(self).__name__, self.domain)
@@ -77,6 +80,10 @@ class Bijection(nn.Module, ABC):
     @abstractmethod
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What `forward` computes, without checks of the input."""
+
+    def value(self, x: Tensor) -> Tensor:
+        """What `transform` computes, without the log-determinant."""
+        return self.transform(x)[0]
 
     @abstractmethod
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:

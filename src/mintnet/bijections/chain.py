@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,7 @@ from mintnet.bijections.base import Bijection
 from mintnet.precision import true_float32
 from mintnet.solvers import REMEDY, Solution, Solver, Status, relative_residual
 from mintnet.solvers.base import fill_failures, reference_scale
+from mintnet.solvers.replay import replayed
 
 CHAIN_TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
 """A chain is certified when its end-to-end residual is below this share of the largest |z|."""
@@ -70,6 +72,11 @@ class Chain(Bijection):
             total = total + log_det
         return x, total
 
+    def value(self, x: Tensor) -> Tensor:
+        for part in self:
+            x = part.value(x)
+        return x
+
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
         value, solutions = z, []
@@ -99,12 +106,23 @@ class Chain(Bijection):
     def __len__(self) -> int:
         return len(self.parts)
 
+    def _value_again(self, x: Tensor) -> Tensor:
+        """f(x); on a GPU replayed as a CUDA graph where every part allows it."""
+        if not x.is_cuda or not all(leaf.permutes or leaf.capturable for leaf in self.leaves()):
+            return self.value(x)
+        memory: dict[Any, Any] = self.__dict__.setdefault("_solver_memory", {})
+        return replayed(memory, self.value, x, (*self.parameters(), *self.buffers()))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies begin without a recorded graph, which has no copy."""
+        return {k: v for k, v in self.__dict__.items() if k != "_solver_memory"}
+
     @torch.no_grad()
     def _certificate(self, z: Tensor, x: Tensor, solutions: tuple[Solution, ...]) -> Solution:
         """The end-to-end residual, and for each sample the first thing that went wrong."""
         with true_float32():
-            scale = reference_scale(lambda x: self.transform(x)[0], z, x)
-            residual = relative_residual(self.transform(x)[0] - z, scale)
+            scale = reference_scale(self.value, z, x)
+            residual = relative_residual(self._value_again(x) - z, scale)
         status = torch.where(
             residual <= CHAIN_TOLERANCES.get(z.dtype, 0.0),
             int(Status.CONVERGED),

@@ -187,6 +187,9 @@ class MintLayer(TriangularBijection):
 
         return evaluate
 
+    def value(self, x: Tensor) -> Tensor:
+        return self.evaluator_of_values()(x)
+
     def start(self, z: Tensor) -> Tensor:
         """x₀ = z / t, as in the paper."""
         return z / self.t

@@ -77,7 +77,7 @@ class TriangularBijection(Bijection):
             slope_facts=self.slope_facts,
             memory=self._memory(),
             renew=self.evaluator if self.capturable else None,
-            tensors=lambda: tuple(t.detach() for t in (*self.parameters(), *self.buffers())),
+            tensors=lambda: (*self.parameters(), *self.buffers()),
         )
 
     @property

@@ -38,6 +38,9 @@ class Invert(Command):
     plain: bool = False
     """Without hand-written GPU kernels."""
 
+    quick: bool = False
+    """Algorithm 1 as published and auto alone."""
+
     device: str = "auto"
     """Where to compute: cpu, cuda, or auto for a GPU if there is one."""
 
@@ -64,6 +67,7 @@ class Invert(Command):
             self.step,
             self.time_limit,
             self.plain,
+            self.quick,
             note=lambda line: out.print(line, style="dim"),
         )
         table = Table(title=f"{self.count} samples, {figures['machine']['device']}")

@@ -23,8 +23,9 @@ from mintnet.kernels.mint import GATHERED, Prepared, closing, compiled, seen_tap
 
 WIDTHS = (16, 32, 64, 128)
 """Padded hidden widths that the kernels have blocks for."""
-MOST_SEEN = 512
-"""The most bytes of what a pixel sees, taps times channels, that fit on the chip in blocks."""
+MOST_SEEN = 64
+"""The most columns of what a pixel sees, taps times channels. With 16 channels there are 256, for
+which the kernels were wrong on an H200: they left their memory."""
 
 
 class Launch(NamedTuple):
@@ -46,8 +47,8 @@ class Tuning(NamedTuple):
     Two programs of the backward pass have room on each of the 132 multiprocessors of an H200.
     """
 
-    first: Launch = Launch(128, 4, 1)
-    second: Launch = Launch(128, 8, 3)
+    first: Launch = Launch(64, 4, 1)
+    second: Launch = Launch(64, 4, 3)
     inner: Launch = Launch(64, 4, 2)
     outer: Launch = Launch(64, 4, 3)
     weight: Launch = Launch(64, 8, 3)
@@ -55,15 +56,8 @@ class Tuning(NamedTuple):
 
 
 def tuning_for(columns: int) -> Tuning:
-    """What fits the registers and the shared memory of an H200, by what a pixel sees."""
-    if columns <= 64:
-        return Tuning()
-    return Tuning(
-        first=Launch(64, 4, 1),
-        second=Launch(64, 8, 2),
-        inner=Launch(32, 8, 2),
-        outer=Launch(32, 8, 2),
-    )
+    """What was fastest on an H200 (benchmarks/kernels_gpu.py), by what a pixel sees."""
+    return Tuning(inner=Launch(32, 4, 2)) if columns <= 16 else Tuning()
 
 
 def can_fuse(x: Tensor, weights: Prepared, size: int, upper: bool) -> bool:
@@ -82,7 +76,7 @@ def can_fuse(x: Tensor, weights: Prepared, size: int, upper: bool) -> bool:
     return (
         channels <= GATHERED
         and width in WIDTHS
-        and seen * dtype.itemsize <= MOST_SEEN
+        and seen <= MOST_SEEN
         and x.dtype == torch.float32
         and dtype in (torch.bfloat16, torch.float16, torch.float32)
         # offsets are 32-bit numbers

@@ -66,6 +66,13 @@ class Experience:
             return solver
         return replace(solver, max_steps=min(solver.max_steps, EASY + math.ceil(limit)))
 
+    def usual(self, route: str) -> Solver:
+        """A route with twice the steps that have been enough so far: more would be in vain."""
+        solver = ROUTES[route]
+        if route != "full steps" or not self.steps or not isinstance(solver, FixedPoint):
+            return solver
+        return replace(solver, max_steps=min(solver.max_steps, 2 * self.steps + EASY))
+
     @property
     def least(self) -> float:
         """The time of the fastest route known."""
@@ -107,7 +114,7 @@ class Auto(Solver):
             solution, certified = self._explore(system, z, scale, known)
         else:
             route = known.best()
-            solution, certified = _timed(route, ROUTES[route], system, z, scale, known)
+            solution, certified = _timed(route, known.usual(route), system, z, scale, known)
         for name in () if self.explore else ("damped steps", "small steps"):
             if not certified:
                 solution = _continued(ROUTES[name]._solve, system, z, scale, solution)

@@ -2,14 +2,15 @@
 
 A graph is recorded when a system is first solved with a shape, and replayed from then on. It
 reads the system's tensors where they are, so that weights which change in place are seen; when
-one of them has moved, the graph is dropped. Samples do not leave the batch here: a step for all
-costs little more than one for a few.
+one of them has moved, the graph is dropped. Samples do not leave the batch one by one: a step for
+all costs little more than one for a few. Only where steps are slow, and half of the samples are
+done, the others go on in a graph of half the size.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,17 +20,20 @@ import torch
 from torch import Tensor
 
 from mintnet.solvers.base import Evaluate, System
+from mintnet.solvers.replay import Recorder, Watched, alone, is_recording, on_device_of
 from mintnet.solvers.solution import Solution
 
-GRAPHS = 6
+GRAPHS = 12
 """The most graphs that are kept for one system."""
+
+SLOW = 5e-4
+"""Seconds of a step from which on it pays to let samples leave the batch, half of it at a time."""
+FEWEST = 8
+"""The smallest batch that is worth a graph of its own."""
 
 S = TypeVar("S")
 
 _log = logging.getLogger(__name__)
-_alone = threading.Lock()
-"""Graphs share their memory, so that one is replayed at a time."""
-_pools: dict[torch.device, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -55,29 +59,22 @@ class CapturedSolve(Generic[S]):
 
     def __init__(self, system: System, z: Tensor, iteration: Iteration[S]) -> None:
         assert system.renew is not None
-        self.tensors = system.tensors()  # kept alive, since the graphs read their memory
+        self.watched = Watched(system.tensors())
+        self.expected = 1
+        """Steps that are taken before the first look at what is left."""
         self.z, self.scale = z.clone(), z.new_ones(len(z))
         self.count = torch.zeros((), dtype=torch.long, device=z.device)
         self.left = self.count.clone()
         state = iteration.begin(self.z, self.scale, self.z)
         self.buffers = {k: v.clone() for k, v in vars(state).items() if _is_buffer(k, v)}
-        side = torch.cuda.Stream(z.device)
-        side.wait_stream(torch.cuda.current_stream(z.device))
-        with torch.cuda.stream(side):  # libraries choose their algorithms before the recording
-            for _ in range(2):
-                self._begin(system, iteration)
-                self._step(state, iteration)
-        torch.cuda.current_stream(z.device).wait_stream(side)
-        pool = _pools.setdefault(z.device, torch.cuda.graph_pool_handle())
-        parts: tuple[Callable[[], None], ...] = (
+        begin, step, end = (
             partial(self._begin, system, iteration),
             partial(self._step, state, iteration),
             partial(self._end, state, iteration),
         )
-        self.graphs = [torch.cuda.CUDAGraph() for _ in parts]
-        for graph, part in zip(self.graphs, parts, strict=True):
-            with torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"):
-                part()
+        self.recorder = Recorder(z.device)
+        self.recorder.warm_up(begin, step, begin, step)
+        self.begin, self.step, self.end = map(self.recorder.record, (begin, step, end))
 
     def _begin(self, system: System, iteration: Iteration[S]) -> None:
         """The weights as they are, and the state before the first step."""
@@ -103,41 +100,71 @@ class CapturedSolve(Generic[S]):
         state.z, state.scale = self.z, self.scale  # type: ignore[attr-defined]
 
     def _keep(self, state: S) -> None:
-        for name, buffer in self.buffers.items():
-            if (value := getattr(state, name)) is not buffer:
-                buffer.copy_(value)
+        pairs = [(buffer, getattr(state, name)) for name, buffer in self.buffers.items()]
+        for dtype in {buffer.dtype for buffer, _ in pairs}:  # one launch for each
+            changed = [(b, value) for b, value in pairs if value is not b and b.dtype == dtype]
+            if changed:
+                torch._foreach_copy_([b for b, _ in changed], [value for _, value in changed])
 
     def is_for(self, system: System) -> bool:
         """Whether the system still has its tensors where the graphs read them."""
-        present = system.tensors()
-        return len(self.tensors) == len(present) and all(
-            a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()
-            for a, b in zip(self.tensors, present, strict=True)
-        )
+        return self.watched.are(system.tensors())
 
-    def __call__(self, z: Tensor, scale: Tensor, max_steps: int) -> Solution:
-        """The solution, in tensors that are its own."""
-        begin, step, end = self.graphs
+    def __call__(self, z: Tensor, scale: Tensor, max_steps: int, smaller: Smaller[S]) -> Solution:
+        """The solution, in tensors that are its own.
+
+        Args:
+            z: to be solved for.
+            scale: of the residuals.
+            max_steps: the most steps.
+            smaller: the same for some of the samples, if there is one.
+        """
         self.z.copy_(z)
         self.scale.copy_(scale)
-        begin.replay()
-        for _ in range(max_steps + 1):
-            step.replay()
-            if int(self.left) == 0:
+        self.begin()
+        return self._run(max_steps, smaller)
+
+    def _go_on(self, other: CapturedSolve[S], rows: Tensor, steps: int, smaller: Smaller[S]) -> Any:
+        """Some samples of another solve from where they are."""
+        self.z.copy_(other.z[rows])
+        self.scale.copy_(other.scale[rows])
+        self.begin()
+        for name, buffer in self.buffers.items():
+            buffer.copy_(other.buffers[name][rows])
+        self.count.copy_(other.count)
+        return self._run(steps, smaller)
+
+    def _run(self, max_steps: int, smaller: Smaller[S]) -> Solution:
+        begin, taken, rest = time.perf_counter(), 0, None
+        while taken <= max_steps:
+            self.step()
+            taken += 1
+            if taken < self.expected:
+                continue
+            left = int(self.left)
+            if left == 0:
                 break
-        end.replay()
-        found = self.solution
-        own = replace(
-            found,
-            value=found.value.clone(),
-            status=found.status.clone(),
-            residual=found.residual.clone(),
-            steps=found.steps.clone(),
-            evaluations=found.evaluations.clone(),
-        )
-        # Whoever comes next may be on another stream, and graphs share their memory.
-        torch.cuda.current_stream(z.device).synchronize()
-        return own
+            size = max(FEWEST, 1 << (left - 1).bit_length())
+            slow = time.perf_counter() - begin > SLOW * taken
+            if slow and 2 * size <= len(self.z) and taken <= max_steps:
+                rows = self.buffers["gone"].long().argsort(stable=True)[:size]
+                if (small := smaller(self.z[rows])) is not None:
+                    rest = rows, small._go_on(self, rows, max_steps - taken, smaller)
+                    break
+        # Fewer looks where a solve takes about as long as the last one did.
+        self.expected = min(taken - 1, self.expected + 2) or 1
+        self.end()
+        found = {name: getattr(self.solution, name).clone() for name in FOUND}
+        self.recorder.finish()
+        if rest is not None:
+            rows, answer = rest
+            for name, tensor in found.items():
+                tensor.index_copy_(0, rows, getattr(answer, name))
+        return replace(self.solution, **found)
+
+
+Smaller = Callable[[Tensor], CapturedSolve[S] | None]
+FOUND = ("value", "status", "residual", "steps", "evaluations")
 
 
 def solve_captured(
@@ -148,16 +175,18 @@ def solve_captured(
     There are none while another thread uses them, where the system does not allow it, and where
     recording failed.
     """
-    if system.renew is None or torch.cuda.is_current_stream_capturing():
+    if system.renew is None or is_recording(z):
         return None
-    if not _alone.acquire(blocking=False):
+    if not alone.acquire(blocking=False):
         return None
     try:
-        with torch.inference_mode(False), torch.no_grad(), torch.cuda.device(z.device):
+        with torch.inference_mode(False), torch.no_grad(), on_device_of(z):
             known = _known(system, z, iteration)
-            return None if known is None else known(z, scale, max_steps)
+            if known is None:
+                return None
+            return known(z, scale, max_steps, lambda part: _known(system, part, iteration))
     finally:
-        _alone.release()
+        alone.release()
 
 
 def _known(system: System, z: Tensor, iteration: Iteration[S]) -> CapturedSolve[S] | None:

@@ -70,7 +70,7 @@ class RecordedStep:
         """Warm up, record, and put everything back as it was before."""
         tensors = self._state()
         before = [tensor.clone() for tensor in tensors]
-        known = {id(tensor) for tensor in tensors}
+        known = {tensor.data_ptr() for tensor in tensors}
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -84,11 +84,15 @@ class RecordedStep:
             for tensor, value in zip(tensors, before, strict=True):
                 tensor.copy_(value)
             for tensor in self._state():  # moments that the warm-up has made
-                if id(tensor) not in known:
+                if tensor.data_ptr() not in known:
                     tensor.zero_()
 
     def _state(self) -> list[Tensor]:
-        """Every tensor that a step changes."""
+        """Every tensor that a step changes, outside of autograd.
+
+        A clone with a gradient would keep nodes of the parameters alive, which belong to the
+        stream of the clone; no step could then be recorded on another.
+        """
         module: Any = self.module
         moments = [
             value
@@ -97,9 +101,5 @@ class RecordedStep:
             if isinstance(value, Tensor)
         ]
         model = module.model
-        return [
-            *model.parameters(),
-            *model.buffers(),
-            *module.average.weights.values(),
-            *moments,
-        ]
+        kept = (*model.parameters(), *model.buffers(), *module.average.weights.values(), *moments)
+        return [tensor.detach() for tensor in kept]

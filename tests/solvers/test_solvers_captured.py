@@ -1,0 +1,110 @@
+"""Recorded solves, with functions in the place of recordings: what a GPU does, on any machine."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from mintnet import Chain, FixedPoint, MintLayer, Squeeze
+from mintnet.solvers import captured
+from mintnet.solvers.captured import CapturedSolve, solve_captured
+from mintnet.solvers.replay import ForwardGraph, replayed
+
+
+def _layer() -> MintLayer:
+    torch.manual_seed(0)
+    layer = MintLayer(2, 4, (6, 5))
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return layer.eval()
+
+
+def _targets(layer: MintLayer, count: int = 33) -> torch.Tensor:
+    sizes = torch.logspace(-3, 1.5, count)  # easy ones and hard ones, which take their time
+    return layer(sizes[:, None, None, None] * torch.randn(count, 2, 6, 5))[0].detach()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize(
+    ("tolerance", "max_steps"), [(None, 120), (1e-4, 120), (0.0, 9), (None, 4)]
+)
+def test_recorded_solves_are_plain_solves(
+    monkeypatch: pytest.MonkeyPatch, slow: bool, tolerance: float | None, max_steps: int
+) -> None:
+    monkeypatch.setattr(captured, "SLOW", 0.0 if slow else 1e9)
+    monkeypatch.setattr(captured, "FEWEST", 2)
+    layer = _layer()
+    z = _targets(layer)
+    scale = z.abs().flatten(1).amax(1)
+    solver = FixedPoint(tolerance=tolerance, max_steps=max_steps)
+    system = layer.system()
+    plain = solver._solve(system, z, scale)
+    for _ in range(3):  # later calls look less often at what is left
+        found = solve_captured(system, z, scale, solver._iteration(layer.name), max_steps)
+        assert found is not None
+        assert torch.equal(found.converged, plain.converged)
+        assert torch.equal(found.status, plain.status)
+        ok = plain.converged
+        assert (found.value[ok] - plain.value[ok]).abs().max() < 1e-3 if ok.any() else True
+        assert (found.residual[ok] <= plain.residual[ok].clamp(min=5e-6)).all()
+    graphs = system.memory["captured"].values()
+    sizes = {len(graph.z) for graph in graphs if isinstance(graph, CapturedSolve)}
+    if not slow or tolerance == 0:
+        assert sizes == {33}
+    elif (tolerance, max_steps) == (None, 120):
+        assert len(sizes) > 1
+
+
+@torch.no_grad()
+def test_a_recorded_solve_sees_weights_that_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, solver = _layer(), FixedPoint()
+    z = _targets(layer, 5)
+    scale = z.abs().flatten(1).amax(1)
+
+    def solve() -> torch.Tensor:
+        found = solve_captured(layer.system(), z, scale, solver._iteration("layer"), 120)
+        assert found is not None and bool(found.converged.all())
+        assert ((layer(found.value)[0] - z).abs().flatten(1).amax(1) < 1e-5 * scale).all()
+        return found.value
+
+    first = solve()
+    layer.weight1.data.mul_(0.5)  # in place, seen by the graph
+    second = solve()
+    layer.weight3.data = layer.weight3.data * 0.5  # elsewhere: another graph
+    third = solve()
+    assert (first - second).abs().max() > 1e-3 and (second - third).abs().max() > 1e-3
+
+
+@torch.no_grad()
+def test_a_forward_pass_is_recorded_when_it_comes_again() -> None:
+    chain = Chain(MintLayer(1, 3, (4, 4)), Squeeze(2, (1, 4, 4)), MintLayer(4, 2, (2, 2)))
+    for parameter in chain.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    memory: dict[object, object] = {}
+
+    def check(count: int) -> None:
+        x = torch.randn(count, 1, 4, 4)
+        weights = (*chain.parameters(), *chain.buffers())
+        found = replayed(memory, chain.value, x, weights)
+        assert torch.equal(found, chain.value(x))
+        assert torch.allclose(found, chain(x)[0], atol=1e-6)
+
+    for count in (3, 3, 3, 5, 5, 3):
+        check(count)
+    graphs = memory["forward"]
+    assert [type(graph) for graph in graphs.values()] == [ForwardGraph] * 2  # type: ignore[attr-defined]
+    next(iter(chain.parameters())).data.add_(1.0)
+    check(3)
+    parameter = next(iter(chain.parameters()))
+    parameter.data = parameter.data + 1.0
+    check(3)
+    assert list(memory["forward"].values()) == ["seen"]  # type: ignore[attr-defined]
+
+
+def test_copies_of_a_chain_have_no_graphs() -> None:
+    chain = Chain(MintLayer(1, 3, (4, 4)))
+    chain.__dict__["_solver_memory"] = {"forward": lambda: None}
+    assert "_solver_memory" not in copy.deepcopy(chain).__dict__

@@ -1,0 +1,61 @@
+"""Training on a GPU: fast kernels and one graph for a step; skipped where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from mintnet.models import Flow
+from mintnet.training import Cadence, train
+from mintnet.training.devices import Devices
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+OPTIONS = {"pairs": (1, 1), "filters": (45, 11), "batch_size": 64, "max_steps": 8, "ema": 0.5}
+
+
+@pytest.mark.parametrize("augmentation", ["none", "crop-flip"])
+def test_recorded_steps_train_like_plain_ones(tmp_path: Path, augmentation: str) -> None:
+    found = {}
+    for name, devices in (("fast", Devices()), ("plain", Devices(fast=False))):
+        found[name] = train(
+            "digits",
+            tmp_path / name,
+            devices=devices,
+            cadence=Cadence(samples=0),
+            augmentation=augmentation,
+            precision="tf32" if name == "fast" else "float32",
+            **OPTIONS,
+        )
+        assert found[name]["finished"]
+    assert abs(found["fast"]["best"] - found["plain"]["best"]) < 0.02
+    fast, plain = (Flow.load(tmp_path / name / "last").state_dict() for name in found)
+    largest = max(float((fast[name] - plain[name]).abs().max()) for name in plain)
+    assert 0 < largest < 0.05
+
+
+def test_a_run_goes_on_from_its_last_step(tmp_path: Path) -> None:
+    whole = train("digits", tmp_path / "whole", cadence=Cadence(samples=0), **OPTIONS)
+    with pytest.raises(RuntimeError, match="stop"):
+        _stopped(tmp_path / "part")
+    part = train("digits", tmp_path / "part", resume=True, cadence=Cadence(samples=0))
+    assert part["resumed_from"] == 4
+    assert abs(part["best"] - whole["best"]) < 1e-3
+
+
+def _stopped(run: Path) -> None:
+    """A run that ends after its fourth step, with a checkpoint."""
+    from mintnet.training.module import TrainingModule
+
+    step = TrainingModule.training_step
+
+    def stopping(self, *args):  # type: ignore[no-untyped-def]
+        if self.step == 4:
+            raise RuntimeError("stop")
+        return step(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainingModule, "training_step", stopping)
+        train("digits", run, cadence=Cadence(samples=0, checkpoint=2), **OPTIONS)
