@@ -89,8 +89,8 @@ def prepared(
     # diag(W³ᵢ) diag(W²ᵢⱼ) diag(W¹ⱼ) as one block-diagonal matrix, 0 between channels.
     product = own3[:, :, None] * w2[..., radius, radius] * own1[:, None, :]
     product = F.pad(torch.where(same, product, 0.0), (0, dead, 0, dead)).to(dtype)
-    taps = seen_taps(channels, size, upper)
-    taps = slice(taps[0], taps[-1] + 1)
+    seen = seen_taps(channels, size, upper)
+    taps = slice(seen[0], seen[-1] + 1)
     if channels == 1:  # what the mask leaves lies in a rectangle of rows up to the centre
         w2 = w2[..., radius:, :] if upper else w2[..., : radius + 1, :]
     second = F.pad(w2, (0, 0, 0, 0, 0, dead, 0, dead)).to(dtype)
