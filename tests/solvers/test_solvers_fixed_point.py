@@ -1,11 +1,13 @@
 """Algorithm 1: its steps, its tolerances, and how it says that it failed."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from mintnet import Composed, FixedPoint, InversionError, MintLayer, Status
-from mintnet.calculus import Exp, Identity, MaskedLinear
-from mintnet.solvers import REMEDY
+from mintnet.calculus import Exp, Identity, MaskedLinear, Tanh
+from mintnet.solvers import REMEDY, Solution
 from registry import HARD, away_from_zero, trained_flow, trained_layer
 
 
@@ -168,6 +170,33 @@ def test_hard_layers_are_reported_not_returned() -> None:
     gap = (image - z).abs().flatten(1).amax(1) / z.abs().flatten(1).amax(1)
     assert bool((gap[solution.converged] <= 1e-12).all())
     assert not bool(solution.converged.all())
+
+
+def test_watched_steps_break_the_circle(trained_arrays) -> None:
+    places = _places(HARD, trained_arrays)
+    assert not bool(places[1][0].solve(places[1][1], FixedPoint()).converged.any())
+    for layer, z in places:
+        watched = layer.solve(z, FixedPoint(watch=True))
+        assert bool(watched.converged.all()) and int(watched.steps.max()) < 60
+        assert (layer(watched.value)[0] - z).abs().max() <= 1e-5 * z.abs().max()
+    easy, z = _places((0,), trained_arrays)[0]
+    full, watched = (easy.solve(z, FixedPoint(watch=watch)) for watch in (False, True))
+    assert bool((watched.steps <= full.steps + 3).all())
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_watched_steps_of_one_entry(sign: float) -> None:
+    """Flat, steep, flat: full steps jump across for ever, whichever way the function goes."""
+    bijection = Composed(sign * (0.1 * Identity() + Tanh()), (1,)).double()
+    z = torch.zeros(1, 1, dtype=torch.float64)
+
+    def solve(watch: bool) -> Solution:
+        solver = FixedPoint(watch=watch, max_steps=60)
+        system = replace(bijection.system(), start=lambda z: torch.full_like(z, 1.5))
+        return solver.solve(system, z + 1e-3)
+
+    assert not bool(solve(False).converged.all())
+    assert bool(solve(True).converged.all())
 
 
 def test_newton_on_a_convex_function() -> None:

@@ -28,9 +28,9 @@ PER_LEVEL = {"cpu": 5e-4, "cuda": 2e-3}
 """Seconds that a level of the wavefront takes at the least in plain tensor operations."""
 
 ROUTES: dict[str, Solver] = {
-    "full steps": FixedPoint(step=1.0, max_steps=60),
-    "damped steps": FixedPoint(step=2 / 3, max_steps=200),
-    "small steps": FixedPoint(step=0.35, max_steps=300),
+    "full steps": FixedPoint(step=1.0, max_steps=60, rough=True),
+    "watched steps": FixedPoint(step=1.0, max_steps=200, watch=True, rough=True),
+    "damped steps": FixedPoint(step=2 / 3, max_steps=200, watch=True, rough=True),
     "wavefront": Wavefront(),
 }
 
@@ -92,13 +92,14 @@ class Auto(Solver):
     ``patience`` steps are solved exactly by the wavefront (or, where the structure has none, by
     more steps), and in the last resort coordinate by coordinate. Whatever found it, an answer
     counts only with its residual. Layers remember: from the second call on a hard layer goes at
-    once to the fastest of full steps, damped steps (α = 2/3 and 0.35) and the wavefront.
+    once to the fastest of full steps, watched steps (`FixedPoint.watch`), those with α = 2/3, and
+    the wavefront.
 
     Args:
         patience: the most steps of Algorithm 1 in a layer of which nothing is known yet.
         explore: time every route where a layer turns out to be hard. Where layers have hundreds
             of channels, one walk of the wavefront can take longer than all else together; without
-            it, what full steps leave goes through ever smaller steps before it comes to that.
+            it, what full steps leave goes through watched and damped ones before it comes to that.
     """
 
     patience: int = 30
@@ -115,7 +116,7 @@ class Auto(Solver):
         else:
             route = known.best()
             solution, certified = _timed(route, known.usual(route), system, z, scale, known)
-        for name in () if self.explore else ("damped steps", "small steps"):
+        for name in () if self.explore else ("watched steps", "damped steps"):
             if not certified:
                 solution = _continued(ROUTES[name]._solve, system, z, scale, solution)
                 certified = bool(solution.converged.all())

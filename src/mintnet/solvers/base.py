@@ -49,6 +49,8 @@ class System:
         renew: makes ``evaluate`` from the tensors below, and from nothing else that may change;
             None where that cannot be promised. With it, a GPU can replay what was recorded.
         tensors: gives all tensors that f depends on.
+        rough: as ``renew``, for an ``evaluate`` with three digits that is much faster on a GPU, to
+            come near a solution; None where there is none.
     """
 
     name: str
@@ -60,6 +62,7 @@ class System:
     memory: dict[Any, Any] = field(default_factory=dict)
     renew: Callable[[], Evaluate] | None = None
     tensors: Callable[[], tuple[Tensor, ...]] = tuple
+    rough: Callable[[], Evaluate] | None = None
 
 
 class Solver(ABC):

@@ -30,6 +30,8 @@ SLOW = 5e-4
 """Seconds of a step from which on it pays to let samples leave the batch, half of it at a time."""
 FEWEST = 8
 """The smallest batch that is worth a graph of its own."""
+CLOSE = 0.05
+"""The largest residual of a rough solution with which to begin."""
 
 S = TypeVar("S")
 
@@ -62,6 +64,7 @@ class CapturedSolve(Generic[S]):
         self.watched = Watched(system.tensors())
         self.expected = 1
         """Steps that are taken before the first look at what is left."""
+        self.seconds_per_step = 0.0
         self.z, self.scale = z.clone(), z.new_ones(len(z))
         self.count = torch.zeros((), dtype=torch.long, device=z.device)
         self.left = self.count.clone()
@@ -110,7 +113,14 @@ class CapturedSolve(Generic[S]):
         """Whether the system still has its tensors where the graphs read them."""
         return self.watched.are(system.tensors())
 
-    def __call__(self, z: Tensor, scale: Tensor, max_steps: int, smaller: Smaller[S]) -> Solution:
+    def __call__(
+        self,
+        z: Tensor,
+        scale: Tensor,
+        max_steps: int,
+        smaller: Smaller[S],
+        near: Solution | None = None,
+    ) -> Solution:
         """The solution, in tensors that are its own.
 
         Args:
@@ -118,11 +128,24 @@ class CapturedSolve(Generic[S]):
             scale: of the residuals.
             max_steps: the most steps.
             smaller: the same for some of the samples, if there is one.
+            near: points to begin with, where their residuals are small.
         """
         self.z.copy_(z)
         self.scale.copy_(scale)
         self.begin()
-        return self._run(max_steps, smaller)
+        if near is None:
+            return self._run(max_steps, smaller)
+        close = (near.residual < CLOSE).reshape(-1, *(1,) * (z.dim() - 1))
+        for name in ("x", "best", "last_x"):
+            if name in self.buffers:
+                buffer = self.buffers[name]
+                buffer.copy_(torch.where(close, near.value, buffer))
+        found = self._run(max_steps, smaller)
+        return replace(
+            found,
+            steps=found.steps + near.steps,
+            evaluations=found.evaluations + near.evaluations,
+        )
 
     def _go_on(self, other: CapturedSolve[S], rows: Tensor, steps: int, smaller: Smaller[S]) -> Any:
         """Some samples of another solve from where they are."""
@@ -151,6 +174,7 @@ class CapturedSolve(Generic[S]):
                 if (small := smaller(self.z[rows])) is not None:
                     rest = rows, small._go_on(self, rows, max_steps - taken, smaller)
                     break
+        self.seconds_per_step = (time.perf_counter() - begin) / taken
         # Fewer looks where a solve takes about as long as the last one did.
         self.expected = min(taken - 1, self.expected + 2) or 1
         self.end()
@@ -168,9 +192,16 @@ FOUND = ("value", "status", "residual", "steps", "evaluations")
 
 
 def solve_captured(
-    system: System, z: Tensor, scale: Tensor, iteration: Iteration[S], max_steps: int
+    system: System,
+    z: Tensor,
+    scale: Tensor,
+    iteration: Iteration[S],
+    max_steps: int,
+    rough: Iteration[S] | None = None,
 ) -> Solution | None:
     """The solution by recorded steps, at most ``max_steps`` of them; None where there are none.
+
+    Where steps are slow, and the system can be evaluated roughly, ``rough`` comes first.
 
     There are none while another thread uses them, where the system does not allow it, and where
     recording failed.
@@ -184,7 +215,13 @@ def solve_captured(
             known = _known(system, z, iteration)
             if known is None:
                 return None
-            return known(z, scale, max_steps, lambda part: _known(system, part, iteration))
+            near = None
+            if rough is not None and system.rough is not None and known.seconds_per_step > SLOW:
+                roughly = replace(system, renew=system.rough)
+                first = _known(roughly, z, rough)
+                if first is not None:
+                    near = first(z, scale, max_steps, lambda part: _known(roughly, part, rough))
+            return known(z, scale, max_steps, lambda part: _known(system, part, iteration), near)
     finally:
         alone.release()
 

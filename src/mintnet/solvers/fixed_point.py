@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -30,6 +31,11 @@ class FixedPoint(Solver):
         allow_any_step: accept a step outside (0, 2).
         keep_trace: record the residual after each step.
         capture: on a GPU, replay the steps of a layer that is solved again as a CUDA graph.
+        watch: shorten a step where the last one went too far: where the sign of f(x) − z has
+            changed and more than half of it is left, the slope between the two points is taken,
+            up to twice the diagonal. Without it, an entry may jump to and fro for ever.
+        rough: on a GPU, where steps take long, take the first ones in half precision. What counts
+            is the residual of the last ones.
 
     Examples:
         >>> FixedPoint(step=3.5)
@@ -43,6 +49,8 @@ class FixedPoint(Solver):
     allow_any_step: bool = False
     keep_trace: bool = False
     capture: bool = True
+    watch: bool = False
+    rough: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.step < 2 and not self.allow_any_step:
@@ -61,10 +69,17 @@ class FixedPoint(Solver):
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         tolerance = self.tolerance or TOLERANCES[z.dtype]
         if z.is_cuda and self.capture and not self.keep_trace:
-            found = solve_captured(system, z, scale, self._iteration(system.name), self.max_steps)
+            found = solve_captured(
+                system,
+                z,
+                scale,
+                self._iteration(system.name),
+                self.max_steps,
+                self._iteration(system.name, ROUGH) if self.rough else None,
+            )
             if found is not None:
                 return found
-        run = Run(z, scale, system.start(z))
+        run = Run(z, scale, system.start(z), self.watch)
         trace = [torch.full_like(scale, float("inf"))]
         for step in range(self.max_steps + 1):
             excess, slope = self.look(run, system.evaluate, step)
@@ -78,50 +93,66 @@ class FixedPoint(Solver):
             system.name, tolerance, torch.stack(trace[1:]) if self.keep_trace else None
         )
 
-    def look(self, run: Run, evaluate: Evaluate, step: int | Tensor) -> tuple[Tensor, Tensor]:
+    def look(
+        self,
+        run: Run,
+        evaluate: Evaluate,
+        step: int | Tensor,
+        accuracy: tuple[float, float] | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """f(x) − z and diag J(x); the run notes residuals, and which samples are done."""
         y, slope = evaluate(run.x)
         excess = y - run.z
         now, previous = relative_residual(excess, run.scale), run.residual
         run.note(step, now)
         if self.tolerance != 0:  # else every step is wanted
-            run.gone = run.gone | ~now.isfinite() | self._settled(now, previous, now.dtype)
+            run.gone = run.gone | ~now.isfinite() | self._settled(now, previous, accuracy)
         return excess, slope
 
     def move(self, run: Run, excess: Tensor, slope: Tensor) -> None:
         """Algorithm 1, line 5."""
+        if self.watch:
+            slope = run.braked(excess, slope)
         run.x = run.x - self.step * excess / slope
 
-    def _iteration(self, name: str) -> Iteration[Run]:
-        """What is recorded where steps can be."""
+    def _iteration(self, name: str, accuracy: tuple[float, float] | None = None) -> Iteration[Run]:
+        """What is recorded where steps can be; with an accuracy, to that one only."""
 
         def step(run: Run, evaluate: Evaluate, count: Tensor) -> None:
-            self.move(run, *self.look(run, evaluate, count))
+            self.move(run, *self.look(run, evaluate, count, accuracy))
 
         def end(run: Run) -> Solution:
             return run.solution(name, self.tolerance or TOLERANCES[run.z.dtype])
 
-        return Iteration((self.step, self.tolerance), Run, step, end)
+        key = (self.step, self.tolerance, self.watch, accuracy)
+        return Iteration(key, partial(Run, watch=self.watch), step, end)
 
-    def _settled(self, now: Tensor, previous: Tensor, dtype: torch.dtype) -> Tensor:
-        """Which samples need no further step: at their tolerance, or at the rounding floor."""
-        if self.tolerance is not None:
+    def _settled(
+        self, now: Tensor, previous: Tensor, accuracy: tuple[float, float] | None
+    ) -> Tensor:
+        """Which samples need no further step: at their tolerance, or at the rounding floor.
+
+        ``accuracy`` is that floor, and the residual from which on a stall is accepted as one.
+        """
+        if self.tolerance is not None and accuracy is None:
             return (now <= self.tolerance) & (self.tolerance > 0)
-        floor = 4 * torch.finfo(dtype).eps
+        floor, enough = accuracy or (4 * torch.finfo(now.dtype).eps, TOLERANCES[now.dtype])
         # Near a root a step leaves |1 − α| of the error; one that leaves much more has stalled.
         stalled = now > max(0.75, (1 + abs(1 - self.step)) / 2) * previous
-        return (now <= floor) | ((now <= TOLERANCES[dtype]) & stalled)
+        return (now <= floor) | ((now <= enough) & stalled)
 
 
 class Run:
     """The samples that are still being solved, and what came of those that have left.
 
     ``best`` is the point with the lowest residual of each sample, ``first`` and ``latest`` are
-    its first and last residual.
+    its first and last residual. ``watch`` keeps the point and excess of the last step too.
     """
 
-    def __init__(self, z: Tensor, scale: Tensor, x: Tensor) -> None:
+    def __init__(self, z: Tensor, scale: Tensor, x: Tensor, watch: bool = False) -> None:
         self.z, self.scale, self.x = z, scale, x
+        self.last_x: Tensor | None = x if watch else None
+        self.last_excess: Tensor | None = torch.zeros_like(x) if watch else None
         self.active = torch.arange(len(z), device=z.device)
         self.residual = torch.full_like(scale, float("inf"))
         self.best, self.latest = x, self.residual
@@ -157,9 +188,20 @@ class Run:
         if 4 * gone >= len(self.gone) and not self.z.is_cuda:
             self._file(self.gone)
             self.kept = ~self.gone
-            for name in (*_FILED, "active", "z", "scale", "x", "gone"):
-                setattr(self, name, getattr(self, name)[self.kept])
+            for name in (*_FILED, "active", "z", "scale", "x", "gone", "last_x", "last_excess"):
+                if (value := getattr(self, name)) is not None:
+                    setattr(self, name, value[self.kept])
         return False
+
+    def braked(self, excess: Tensor, slope: Tensor) -> Tensor:
+        """The slope, steeper where the last step went too far: that of the secant, up to twice."""
+        assert self.last_x is not None and self.last_excess is not None
+        other_side = excess.sign() * self.last_excess.sign() < 0
+        too_far = other_side & (excess.abs() > 0.5 * self.last_excess.abs())
+        secant = (excess - self.last_excess) / (self.x - self.last_x)
+        factor = (secant / slope).nan_to_num(nan=1.0).clamp(1.0, 2.0)
+        self.last_x, self.last_excess = self.x, excess
+        return torch.where(too_far, factor * slope, slope)
 
     def _file(self, rows: Tensor) -> None:
         parts = (self.active, *(getattr(self, name) for name in _FILED))
@@ -188,4 +230,7 @@ class Run:
         )
 
 
+ROUGH = (5e-4, 5e-3)
+"""What half precision is good for: a residual to stop at, and one from which on to stop if stalled.
+"""
 _FILED = ("best", "residual", "first", "latest", "steps")
