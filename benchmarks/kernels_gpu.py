@@ -32,7 +32,6 @@ from mintnet.kernels.chip import Launch, Tuning, can_fuse, chip_layer, columns_o
 from mintnet.kernels.mint import Prepared, mint_layer, prepared_layers
 from mintnet.precision import true_float32
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kernels"))
 from kernel_layers import errors, everything
 
@@ -249,27 +248,24 @@ def one_profile(way: Callable[..., Any], layer: MintLayer, batch: int) -> dict[s
 
 
 def whole_step(preset: str, batch: int, most: int) -> dict[str, Any]:
-    """As benchmarks/train_step_gpu.py, with layers of so many channels on the chip."""
-    import train_gpu
-
+    """The step of `mintnet train`, with layers of up to so many channels on the chip."""
+    from mintnet.bench.steps import Way, make_step
     from mintnet.models import Flow, fast
+    from mintnet.training.recipe import recipe_for
 
     torch.manual_seed(0)
-    flow = Flow.preset(preset).to(DEVICE).train()
-    images = torch.randint(0, 256, (2000, *flow.shape), dtype=torch.uint8, device=DEVICE)
-    options = argparse.Namespace(batch=batch, flip=False, dtype=torch.bfloat16, clip=1.0, ema=0.999)
+    flow = Flow.preset(preset)
+    images = torch.randint(0, 256, (batch, *flow.shape), dtype=torch.uint8, device=DEVICE)
     fast.ON_CHIP_CHANNELS = most
     fast._tried.clear()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    step = train_gpu.Step(flow, images, options)
-    step.capture()
-    index = torch.randint(0, len(images), (batch,), device=DEVICE)
+    step = make_step(Way("step", "recorded", "bf16"), flow, images, recipe_for(preset))
     times = []
     for number in range(13):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        step(index, 0.0)
+        loss = step()
         end.record()
         end.synchronize()
         if number >= 3:
@@ -279,8 +275,7 @@ def whole_step(preset: str, batch: int, most: int) -> dict[str, Any]:
         f"{name}_kinds_on_chip": sum(fast._tried.values()) if most else 0,  # of shape and ordering
         f"{name}_ms": median(times),
         f"{name}_images_per_second": 1e3 * batch / median(times),
-        f"{name}_loss": float(step.loss),
-        f"{name}_norm": float(step.norm),
+        f"{name}_loss": float(loss),
         f"{name}_gib": torch.cuda.max_memory_allocated() / 2**30,
     }
 

@@ -18,7 +18,6 @@ LAYERS = [
     # channels, filters, height and width, precision: those of MNIST, and the widest
     (1, 45, 28, "bfloat16"),
     (4, 11, 14, "bfloat16"),
-    (16, 2, 7, "bfloat16"),
     (1, 100, 4, "bfloat16"),
     (1, 45, 28, "float32"),
     (4, 11, 14, "float32"),

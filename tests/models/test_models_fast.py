@@ -98,3 +98,53 @@ def test_a_layer_that_does_not_compile_is_given_up_with_one_line(
         else ["cpu: layers of few channels take the plain way (RuntimeError: out of registers)"]
     )
     assert all(parameter.grad is None for parameter in part.parameters())
+
+
+@pytest.mark.parametrize("what", ["y", "log_det", "gradient", "nothing"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("config", SHAPES[:3], ids=lambda c: f"{c.shape}-{c.filters}")
+def test_a_layer_that_is_wrong_is_given_up(
+    what: str, dtype: torch.dtype, config: MintNetConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Seen on a GPU: log-determinants that were off by a tenth, and no error."""
+
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: object, gradient: Tensor) -> Tensor:
+            return 1.1 * gradient
+
+    def layer(
+        x: Tensor, weights: Prepared, filters: int, size: int, upper: bool
+    ) -> tuple[Tensor, Tensor]:
+        if what == "gradient":
+            weights = weights._replace(second=Scaled.apply(weights.second))
+        y, log_det = mint_layer(x, weights, filters, size, upper)
+        factors = (1.1 if what == name else 1.0 for name in ("y", "log_det"))
+        return next(factors) * y, next(factors) * log_det
+
+    part = MintNet(config).chain.leaves()[0]  # fresh, where slopes are all but 0
+    weights = prepared_layers([part], dtype)[0]
+    arguments = (weights, part.filters, part.kernel_size, False)
+    with caplog.at_level(logging.WARNING):
+        ran = fast_module._try(layer, torch.randn(4, *config.shape), *arguments)
+    assert ran == (what == "nothing")
+    assert len(caplog.records) == (0 if ran else 1)
+    assert ran or "differ from the plain way by" in caplog.records[0].getMessage()
+
+
+def test_kernels_that_are_switched_off_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OnGpu:
+        is_cuda, shape = True, (2, 1, 8, 8)
+
+    asked: list[object] = []
+    monkeypatch.setattr(fast_module, "can_fuse", lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(kernels, "HAS_TRITON", True)
+    with kernels.plain_kernels():
+        assert not fast_module._runs_on_chip(OnGpu(), None, 5, 3, False)
+    assert not asked
+    assert not fast_module._runs_on_chip(OnGpu(), None, 5, 3, False)
+    assert asked

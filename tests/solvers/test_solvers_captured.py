@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,8 @@ from mintnet import Chain, FixedPoint, MintLayer, Squeeze
 from mintnet.solvers import captured
 from mintnet.solvers.captured import CapturedSolve, solve_captured
 from mintnet.solvers.fixed_point import ROUGH
-from mintnet.solvers.replay import ForwardGraph, replayed
+from mintnet.solvers.replay import ForwardGraph, Recorder, replayed
+from registry import HARD, trained_layer
 
 
 def _layer() -> MintLayer:
@@ -54,6 +56,8 @@ def test_recorded_solves_are_plain_solves(
         assert found is not None
         assert torch.equal(found.converged, plain.converged)
         assert torch.equal(found.status, plain.status)
+        if tolerance is None:  # later calls may take a step more, which changes no count
+            assert torch.equal(found.steps, plain.steps)
         ok = plain.converged
         if ok.any() and not tolerance:
             apart = (found.value[ok] - plain.value[ok]).abs().max()
@@ -67,6 +71,22 @@ def test_recorded_solves_are_plain_solves(
         assert sizes == {33}
     elif (tolerance, max_steps) == (None, 120):
         assert len(sizes) > 1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("index", HARD)
+def test_recorded_steps_watch_as_plain_ones_do(index: int) -> None:
+    """Braking needs the last point: a recording that forgets it never ends in these layers."""
+    layer = trained_layer(index, (12, 12)).float()
+    generator = torch.Generator().manual_seed(0)
+    z = layer(60 * torch.rand(6, 1, 12, 12, generator=generator) - 30)[0].detach()
+    scale = z.abs().flatten(1).amax(1)
+    for solver in (FixedPoint(watch=True), FixedPoint(step=2 / 3, watch=True)):
+        plain = solver._solve(layer.system(), z, scale)
+        found = solve_captured(layer.system(), z, scale, solver._iteration("layer"), 120)
+        assert found is not None and bool(plain.converged.all())
+        assert torch.equal(found.status, plain.status)
+        assert (found.steps - plain.steps).abs().max() <= 1  # batches of other sizes round anew
 
 
 @torch.no_grad()
@@ -157,6 +177,40 @@ def test_a_forward_pass_is_recorded_when_it_comes_again() -> None:
     parameter.data = parameter.data + 1.0
     check(3)
     assert list(memory["forward"].values()) == ["seen"]  # type: ignore[attr-defined]
+
+
+@torch.no_grad()
+def test_large_inputs_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory: dict[object, object] = {}
+    for _ in range(3):
+        replayed(memory, torch.sin, torch.zeros(2**20 + 1), ())
+    assert not memory
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("part", ["step", "forward"])
+def test_a_lack_of_memory_is_not_remembered(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    layer, memory = _layer(), {}
+    z = _targets(layer, 4)
+    refuse = True
+
+    def record(self: Recorder, function: Callable[[], object]) -> Callable[[], object]:
+        if refuse:
+            raise torch.OutOfMemoryError("no room")
+        function()
+        return function
+
+    def attempt() -> bool:
+        if part == "step":
+            arguments = (z.abs().flatten(1).amax(1), FixedPoint()._iteration("layer"), 120)
+            return solve_captured(layer.system(), z, *arguments) is not None
+        assert replayed(memory, layer.value, z, ()).shape == z.shape
+        return isinstance(next(iter(memory["forward"].values())), ForwardGraph)
+
+    monkeypatch.setattr(Recorder, "record", record)
+    assert [attempt() for _ in range(3)] == [False] * 3
+    refuse = False
+    assert attempt()
 
 
 def test_copies_of_a_chain_have_no_graphs() -> None:

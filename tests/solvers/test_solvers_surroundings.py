@@ -7,10 +7,11 @@ import threading
 import pytest
 import torch
 
-from mintnet import Auto, Bisection, Composed, FixedPoint, MintLayer, Wavefront
+from mintnet import Auto, Bisection, Chain, Composed, FixedPoint, MintLayer, Squeeze, Wavefront
 from mintnet.calculus import Softplus, Tanh
 from mintnet.precision import true_float32
 from mintnet.solvers import Solver
+from mintnet.solvers.fixed_point import ROUGH
 
 SOLVERS = [Auto(), FixedPoint(), Wavefront(), Bisection()]
 
@@ -97,14 +98,26 @@ def test_tolerances_that_mean_nothing_are_refused(tolerance: float) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("upper", [False, True])
-@pytest.mark.parametrize("tolerance", [None, 0.0])
-def test_algorithm_1_can_be_recorded(recordable, upper: bool, tolerance: float | None) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(
+    "solver", [FixedPoint(), FixedPoint(tolerance=0.0), FixedPoint(step=0.7, watch=True)]
+)
+@pytest.mark.parametrize("rough", [False, True])
+def test_algorithm_1_can_be_recorded(recordable, upper, solver, rough) -> None:  # type: ignore[no-untyped-def]
     layer = MintLayer(2, 3, (4, 4), upper).eval()
-    z, solver = torch.randn(3, 2, 4, 4), FixedPoint(tolerance=tolerance)
-    system, iteration = layer.system(), solver._iteration("layer")
-    assert system.renew is not None
+    z = torch.randn(3, 2, 4, 4)
+    system, iteration = layer.system(), solver._iteration("layer", ROUGH if rough else None)
+    renew = system.rough if rough else system.renew
+    assert renew is not None
     with recordable():
-        evaluate = system.renew()
+        evaluate = renew()
         run = iteration.begin(z, torch.ones(3), system.start(z))
         iteration.step(run, evaluate, torch.zeros((), dtype=torch.long))
         iteration.end(run)
+
+
+@torch.no_grad()
+def test_a_forward_pass_can_be_recorded(recordable) -> None:  # type: ignore[no-untyped-def]
+    chain = Chain(MintLayer(1, 3, (4, 4)), Squeeze(2, (1, 4, 4)), MintLayer(4, 2, (2, 2), True))
+    assert all(leaf.permutes or leaf.capturable for leaf in chain.leaves())
+    with recordable():
+        chain.value(torch.randn(3, 1, 4, 4))

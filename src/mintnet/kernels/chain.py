@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from mintnet.kernels.mint import (
@@ -98,6 +99,7 @@ class _Activated(torch.autograd.Function):
         return h, d
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         from mintnet.kernels.chain_code import activate_gradient_kernel
 
@@ -139,6 +141,7 @@ class _WithSlopes(torch.autograd.Function):
         return h, slope
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         from mintnet.kernels.chain_code import slopes_gradient_kernel
 

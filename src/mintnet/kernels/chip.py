@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from mintnet.kernels.mint import GATHERED, Prepared, closing, compiled, seen_taps
 
@@ -194,6 +195,7 @@ class _Chip(torch.autograd.Function):
         return sums, slope
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         from mintnet.kernels import chip_backward as code
 

@@ -17,7 +17,9 @@ from mintnet.models.mintnet import MintNet
 _log = logging.getLogger(__name__)
 
 ON_CHIP_CHANNELS = 4
-"""The most channels for which layers on the chip are faster; with more, launches decide."""
+"""The most channels for which layers on the chip have been faster on a GPU, and right."""
+AGREEMENT = {torch.bfloat16: 3e-2, torch.float16: 1e-2, torch.float32: 1e-2}
+"""How far the two ways may be apart, relative to their norms; rounding, TF32's too, is far less."""
 
 LayerFunction = Callable[..., tuple[Tensor, Tensor]]
 _tried: dict[tuple[object, ...], bool] = {}
@@ -64,7 +66,7 @@ def _runs_on_chip(x: Tensor, weights: Prepared, filters: int, size: int, upper: 
     Compilers and drivers have many ways to decline, and may do so in the backward pass, when it
     is too late for another way. So both passes are tried.
     """
-    if not x.is_cuda or not kernels.HAS_TRITON or x.shape[1] > ON_CHIP_CHANNELS:
+    if not x.is_cuda or not kernels.hand_written_allowed() or x.shape[1] > ON_CHIP_CHANNELS:
         return False
     if not can_fuse(x, weights, size, upper):
         return False
@@ -79,13 +81,17 @@ def _runs_on_chip(x: Tensor, weights: Prepared, filters: int, size: int, upper: 
 def _try(
     function: LayerFunction, x: Tensor, weights: Prepared, filters: int, size: int, upper: bool
 ) -> bool:
-    """Both passes of a layer, with nothing left behind but one line of the log if they fail."""
+    """Whether both passes of a layer run and agree with the plain ones; one line if they do not.
+
+    A kernel may be wrong where its compiler is, and training would go wrong without a word.
+    """
     try:
-        with torch.enable_grad():
-            alone = Prepared(*(part.detach().requires_grad_() for part in weights))
-            x = x.detach().requires_grad_()
-            y, log_det = function(x, alone, filters, size, upper)
-            torch.autograd.grad(y.sum() + log_det.sum(), (x, *alone))
+        alike, x = _of_usual_size(weights, x)
+        found = _both_passes(function, x, alike, filters, size, upper)
+        plain = _both_passes(mint_layer, x, alike, filters, size, upper)
+        apart = max(float((a - b).norm() / b.norm()) for a, b in zip(found, plain, strict=True))
+        if not apart <= AGREEMENT[weights.second.dtype]:
+            raise ArithmeticError(f"they differ from the plain way by {apart:.1e}")
     except torch.OutOfMemoryError:
         raise  # the plain layer needs more
     except Exception as error:
@@ -93,6 +99,45 @@ def _try(
         _log.warning("%s: layers of few channels take the plain way (%s)", x.device, reason)
         return False
     return True
+
+
+@torch.no_grad()
+def _of_usual_size(weights: Prepared, x: Tensor) -> tuple[Prepared, Tensor]:
+    """Random weights of the same shapes and zeros, and an input; fresh weights are all but 0."""
+    generator = torch.Generator(x.device).manual_seed(0)
+
+    def random(like: Tensor) -> Tensor:
+        return torch.randn(like.shape, device=x.device, generator=generator)
+
+    def kernel(part: Tensor, seen: int) -> Tensor:
+        return torch.where(part != 0, random(part) / seen**0.5, 0.0).to(part.dtype)
+
+    width = len(weights.bias1)
+    alike = Prepared(
+        first=kernel(weights.first, weights.first[..., 0].numel()),
+        second=kernel(weights.second, weights.second[0].numel()),
+        third=kernel(weights.third, width),
+        bias1=kernel(weights.bias1, 1),
+        bias2=kernel(weights.bias2, 1),
+        bias3=random(weights.bias3),
+        product=kernel(weights.product, width).abs(),
+        t=0.5 + random(weights.t).abs(),
+    )
+    return alike, random(x)
+
+
+def _both_passes(
+    function: LayerFunction, x: Tensor, weights: Prepared, filters: int, size: int, upper: bool
+) -> list[Tensor]:
+    """y, log |det J| and gradients with respect to x and all weights, float32."""
+    with torch.enable_grad():
+        alone = Prepared(*(part.detach().requires_grad_() for part in weights))
+        x = x.detach().requires_grad_()
+        y, log_det = function(x, alone, filters, size, upper)
+        generator = torch.Generator(x.device).manual_seed(1)
+        wanted = [torch.randn(t.shape, device=x.device, generator=generator) for t in (y, log_det)]
+        gradients = torch.autograd.grad((y, log_det), (x, *alone), wanted)
+    return [tensor.detach().float() for tensor in (y, log_det, *gradients)]
 
 
 def why_not_fast(net: MintNet) -> str:

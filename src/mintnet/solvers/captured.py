@@ -103,7 +103,10 @@ class CapturedSolve(Generic[S]):
         state.z, state.scale = self.z, self.scale  # type: ignore[attr-defined]
 
     def _keep(self, state: S) -> None:
+        # A value may be another buffer, which is about to change: the last x is x itself.
+        own = {id(buffer) for buffer in self.buffers.values()}
         pairs = [(buffer, getattr(state, name)) for name, buffer in self.buffers.items()]
+        pairs = [(b, v.clone() if id(v) in own and v is not b else v) for b, v in pairs]
         for dtype in {buffer.dtype for buffer, _ in pairs}:  # one launch for each
             changed = [(b, value) for b, value in pairs if value is not b and b.dtype == dtype]
             if changed:
@@ -135,11 +138,15 @@ class CapturedSolve(Generic[S]):
         self.begin()
         if near is None:
             return self._run(max_steps, smaller)
-        close = (near.residual < CLOSE).reshape(-1, *(1,) * (z.dim() - 1))
+        close = near.residual < CLOSE
+        at_close = close.reshape(-1, *(1,) * (z.dim() - 1))
         for name in ("x", "best", "last_x"):
             if name in self.buffers:
                 buffer = self.buffers[name]
-                buffer.copy_(torch.where(close, near.value, buffer))
+                buffer.copy_(torch.where(at_close, near.value, buffer))
+        if "first" in self.buffers:  # who begins near the end has not left when it ends farther
+            first = self.buffers["first"]
+            first.copy_(torch.where(close, float("inf"), first))
         found = self._run(max_steps, smaller)
         return replace(
             found,
@@ -167,27 +174,46 @@ class CapturedSolve(Generic[S]):
             left = int(self.left)
             if left == 0:
                 break
-            size = max(FEWEST, 1 << (left - 1).bit_length())
-            slow = time.perf_counter() - begin > SLOW * taken
-            if slow and 2 * size <= len(self.z) and taken <= max_steps:
+            self.seconds_per_step = (time.perf_counter() - begin) / taken
+            size = 1 << (max(left, smaller.least) - 1).bit_length()
+            slow = self.seconds_per_step > SLOW and taken <= max_steps
+            if slow and 2 * size <= len(self.z):
                 rows = self.buffers["gone"].long().argsort(stable=True)[:size]
-                if (small := smaller(self.z[rows])) is not None:
+                if (small := smaller.graph_for(self.z[rows])) is not None:
                     rest = rows, small._go_on(self, rows, max_steps - taken, smaller)
                     break
-        self.seconds_per_step = (time.perf_counter() - begin) / taken
         # Fewer looks where a solve takes about as long as the last one did.
         self.expected = min(taken - 1, self.expected + 2) or 1
         self.end()
         found = {name: getattr(self.solution, name).clone() for name in FOUND}
         self.recorder.finish()
-        if rest is not None:
-            rows, answer = rest
-            for name, tensor in found.items():
-                tensor.index_copy_(0, rows, getattr(answer, name))
+        if rest is None:
+            self.seconds_per_step = (time.perf_counter() - begin) / taken
+            return replace(self.solution, **found)
+        rows, answer = rest
+        for name, tensor in found.items():
+            tensor.index_copy_(0, rows, getattr(answer, name))
         return replace(self.solution, **found)
 
 
-Smaller = Callable[[Tensor], CapturedSolve[S] | None]
+@dataclass(frozen=True)
+class Smaller(Generic[S]):
+    """Solves of some of the samples, down to an eighth of them, so that there are few graphs."""
+
+    system: System
+    iteration: Iteration[S]
+    least: int
+
+    @staticmethod
+    def of(system: System, iteration: Iteration[S], whole: int) -> Smaller[S]:
+        """For a batch of ``whole`` samples."""
+        return Smaller(system, iteration, max(FEWEST, -(-whole // 8)))
+
+    def graph_for(self, z: Tensor) -> CapturedSolve[S] | None:
+        """The one for so many samples."""
+        return _known(self.system, z, self.iteration)
+
+
 FOUND = ("value", "status", "residual", "steps", "evaluations")
 
 
@@ -220,8 +246,8 @@ def solve_captured(
                 roughly = replace(system, renew=system.rough)
                 first = _known(roughly, z, rough)
                 if first is not None:
-                    near = first(z, scale, max_steps, lambda part: _known(roughly, part, rough))
-            return known(z, scale, max_steps, lambda part: _known(system, part, iteration), near)
+                    near = first(z, scale, max_steps, Smaller.of(roughly, rough, len(z)))
+            return known(z, scale, max_steps, Smaller.of(system, iteration, len(z)), near)
     finally:
         alone.release()
 
@@ -235,6 +261,8 @@ def _known(system: System, z: Tensor, iteration: Iteration[S]) -> CapturedSolve[
     if found is None:
         try:
             found = CapturedSolve(system, z, iteration)
+        except torch.OutOfMemoryError:
+            return None  # this once: another time there may be room
         except RuntimeError as error:
             _log.warning("%s: steps are not recorded as a CUDA graph (%s)", system.name, error)
             found = "impossible"

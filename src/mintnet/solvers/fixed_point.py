@@ -34,8 +34,9 @@ class FixedPoint(Solver):
         watch: shorten a step where the last one went too far: where the sign of f(x) − z has
             changed and more than half of it is left, the slope between the two points is taken,
             up to twice the diagonal. Without it, an entry may jump to and fro for ever.
-        rough: on a GPU, where steps take long, take the first ones in half precision. What counts
-            is the residual of the last ones.
+        rough: on a GPU, where steps have been seen to take long and no tolerance is given, take
+            the first ones in half precision, up to ``max_steps`` of them too. What counts is the
+            residual of the last ones; ``steps`` and ``evaluations`` count both.
 
     Examples:
         >>> FixedPoint(step=3.5)
@@ -75,7 +76,9 @@ class FixedPoint(Solver):
                 scale,
                 self._iteration(system.name),
                 self.max_steps,
-                self._iteration(system.name, ROUGH) if self.rough else None,
+                self._iteration(system.name, ROUGH)
+                if self.rough and self.tolerance is None
+                else None,
             )
             if found is not None:
                 return found
@@ -136,7 +139,7 @@ class FixedPoint(Solver):
         """
         if self.tolerance is not None and accuracy is None:
             return (now <= self.tolerance) & (self.tolerance > 0)
-        floor, enough = accuracy or (4 * torch.finfo(now.dtype).eps, TOLERANCES[now.dtype])
+        floor, enough = accuracy or (8 * torch.finfo(now.dtype).eps, TOLERANCES[now.dtype])
         # Near a root a step leaves |1 − α| of the error; one that leaves much more has stalled.
         stalled = now > max(0.75, (1 + abs(1 - self.step)) / 2) * previous
         return (now <= floor) | ((now <= enough) & stalled)

@@ -13,6 +13,9 @@ from torch import Tensor
 
 FORWARD_GRAPHS = 3
 """The most graphs that are kept for one function."""
+LARGEST = 2**20
+"""The most entries of an input for which a forward pass is recorded: with more, launches do not
+matter, and a graph would keep much memory."""
 
 alone = threading.Lock()
 """Graphs share their memory, so that one is replayed at a time."""
@@ -52,6 +55,9 @@ class Recorder:
     On a CPU, where nothing can be recorded, a function is its own recording: for tests.
     """
 
+    count = 0
+    """Recordings so far: a time in which one was made is not the time of what it records."""
+
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.side = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -70,6 +76,7 @@ class Recorder:
 
     def record(self, function: Callable[[], object]) -> Callable[[], object]:
         """What repeats a function on the same memory."""
+        Recorder.count += 1
         if self.side is None:
             function()
             return function
@@ -120,7 +127,7 @@ def replayed(
         x: on a GPU.
         tensors: the weights of f; when one of them has moved, its graphs are dropped.
     """
-    if is_recording(x) or not alone.acquire(blocking=False):
+    if x.numel() > LARGEST or is_recording(x) or not alone.acquire(blocking=False):
         return function(x)
     try:
         with torch.inference_mode(False), torch.no_grad(), on_device_of(x):
@@ -131,7 +138,7 @@ def replayed(
             place = (tuple(x.shape), x.dtype)
             graph = graphs.pop(place, "new")
             if graph == "seen":
-                graph = _recorded(function, x)
+                graph = _recorded(function, x)  # still "seen" where there was no memory
             graphs[place] = "seen" if graph == "new" else graph  # the latest is the last
             while len(graphs) > FORWARD_GRAPHS:
                 del graphs[next(iter(graphs))]
@@ -143,6 +150,8 @@ def replayed(
 def _recorded(function: Callable[[Tensor], Tensor], x: Tensor) -> ForwardGraph | str:
     try:
         return ForwardGraph(function, x)
+    except torch.OutOfMemoryError:
+        return "seen"
     except RuntimeError as error:
         _log.warning("a forward pass is not recorded as a CUDA graph (%s)", error)
         return "impossible"
