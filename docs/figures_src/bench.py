@@ -19,10 +19,15 @@ def bench_rows() -> Facts:
         if not row["extrapolated"]:
             rows.append(
                 f"| {name} | {row['seconds']:.1f} s | {row['evaluations']:.0f} "
-                f"| {row['not_certified']} | {row['worst_residual']:.0e} "
-                f"| {row['end_to_end_residual']:.0e} |"
+                f"| {row['not_certified']} | {_small(row['worst_residual'])} "
+                f"| {_small(row['end_to_end_residual'])} |"
             )
     return [
         f"step of the 120: {figures['tuned_step']:.3f}, {figures['machine']['threads']} threads",
         *rows,
     ]
+
+
+def _small(residual: float | None) -> str:
+    """JSON has no infinite numbers: None stands for one."""
+    return "∞" if residual is None else f"{residual:.0e}"

@@ -68,6 +68,7 @@ def test_what_does_not_fit_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert row["seconds"] > 0 and "speedup" not in row
 
 
+@pytest.mark.slow
 def test_samples_that_cannot_be_certified_are_an_error() -> None:
     flow = tiny_flow(4, 0)
     with torch.no_grad():

@@ -178,6 +178,7 @@ def test_memory_is_seen() -> None:
     assert free_memory(CPU) > 0
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plot, figures = tmp_path / "p.svg", tmp_path / "f.json"
     arguments = ["bench", "train", "digits", "--batches", "2", "4", "--device", "cpu"]

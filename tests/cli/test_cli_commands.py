@@ -241,6 +241,7 @@ def test_info_and_verify_number_layers_alike(mintnet, model):
     assert [row["name"] for row in rows] == [layer["name"] for layer in known]
 
 
+@pytest.mark.slow
 def test_a_tie_of_steps(mintnet, model):
     out = mintnet("tune-step", model, "-n", 2).out
     assert "A tie: with" in out and "nearest to 1" in out

@@ -39,6 +39,7 @@ def test_a_classifier_learns(tmp_path):
     assert not (tmp_path / "run" / "samples").exists()
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_bit_identical(tmp_path):
     options = {**TINY, "max_steps": 60, "ema": 0.99}
     killed = start(run=str(tmp_path / "killed"), cadence={"checkpoint": 6}, **options)

@@ -47,6 +47,7 @@ def test_evaluation_on_two_processes(tmp_path, tiny):
     assert figures["bits_per_dim"] == pytest.approx(float(bits.mean()), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_more_processes_than_images_in_a_batch(tmp_path):
     process = start(preset="digits", run=str(tmp_path), devices="2", **{**TINY, "batch_size": 1})
     _, err = process.communicate(timeout=100)
