@@ -150,10 +150,7 @@ class MintLayer(TriangularBijection):
         """
         w1, w2, w3 = self.weights()
         radius, upper, t = self.kernel_size // 2, self.ordering.upper, self.t
-        own1, own2, own3 = (
-            blocks_of(weight[:, :, radius, radius], self.channels) for weight in (w1, w2, w3)
-        )
-        product = own3.mT * own2 * own1.mT  # (C, K, K)
+        product = self._slope_product(w1, w2, w3)
         copies = (self.channels, self.filters)
         last = w1.device.type == "cpu" if channels_last is None else channels_last
         layout = torch.channels_last if last else torch.contiguous_format
@@ -176,6 +173,14 @@ class MintLayer(TriangularBijection):
 
         return evaluate
 
+    def _slope_product(self, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:
+        """P = diag(W³ᵢ) diag(W²ᵢⱼ) diag(W¹ⱼ), which is all that slopes need. Shape: (C, K, K)."""
+        centre = self.kernel_size // 2
+        own1, own2, own3 = (
+            blocks_of(weight[:, :, centre, centre], self.channels) for weight in (w1, w2, w3)
+        )
+        return own3.mT * own2 * own1.mT
+
     def evaluator_of_values(self) -> Callable[[Tensor], Tensor]:
         """As `evaluator`, without the diagonal of the Jacobian: x ↦ f(x)."""
         (w1, w2, w3), radius, t = self.weights(), self.kernel_size // 2, self.t
@@ -196,10 +201,7 @@ class MintLayer(TriangularBijection):
         It is for solvers that come near a solution with it; nothing is certified with it.
         """
         (w1, w2, w3), radius, t = self.weights(), self.kernel_size // 2, self.t
-        own1, own2, own3 = (
-            blocks_of(weight[:, :, radius, radius], self.channels) for weight in (w1, w2, w3)
-        )
-        product = (own3.mT * own2 * own1.mT).half()
+        product = self._slope_product(w1, w2, w3).half()
         w1, w2, w3 = (w.half().contiguous(memory_format=torch.channels_last) for w in (w1, w2, w3))
         b1, b2, b3 = self.bias1.half(), self.bias2.half(), self.bias3[:, None, None]
         copies = (self.channels, self.filters)
