@@ -45,6 +45,19 @@ def test_every_way_is_measured_on_the_same_targets() -> None:
     assert figures["auto_over_faster_of_two"] > 0
 
 
+def test_quick_and_plain(tmp_path: Path) -> None:
+    _flow().save(tmp_path / "model")
+    told = tmp_path / "figures.json"
+    options = ["--plain", "--quick", "-n", "2", "--repeats", "1", "--step", "0.5"]
+    place = ["--out", str(tmp_path / "plot.png"), "--json", str(told), "--device", "cpu"]
+    main(["bench", "invert", str(tmp_path / "model"), *options, *place])
+    figures = json.loads(told.read_text())
+    assert list(figures["ways"]) == ["algorithm 1, 120 steps", "auto"]
+    assert figures["ways"]["auto"]["not_certified"] == 0
+    assert figures["auto_over_faster_of_two"] is None
+    assert figures["hand_written_kernels"] is False
+
+
 @pytest.mark.slow
 def test_what_takes_too_long_is_extrapolated_and_marked() -> None:
     figures = bench_invert(_flow(), samples=3, repeats=1, time_limit=0.0)
