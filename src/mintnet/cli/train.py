@@ -47,10 +47,12 @@ class Train(Command):
     """Of the linear schedule: the share of the run before the decay."""
     warmup: int | None = None
     """Steps over which the learning rate rises."""
+    adam: bool = False
+    """Adam instead of AMSGrad."""
     eps: float | None = None
-    """Of AMSGrad, for a loss in nats per image."""
+    """Of AMSGrad or Adam, for a loss in nats per image."""
     weight_decay: float | None = None
-    """Of AMSGrad."""
+    """Of AMSGrad or Adam."""
     decoupled: bool = False
     """Subtract the weight decay from the weights themselves, as AdamW does."""
     label_smoothing: float | None = None
@@ -77,6 +79,8 @@ class Train(Command):
     """Pairs of Mint layers in each stage."""
     filters: tuple[int, ...] | None = None
     """K of each stage."""
+    kernel_size: int | None = None
+    """Of masked convolutions: an odd number."""
     logit_lambda: float | None = None
     """λ of the logit."""
     init: str | None = None
@@ -115,6 +119,7 @@ class Train(Command):
         given = {name: value for name, value in given.items() if name in choices}
         given["grey"] = self.grey or None
         given["decoupled"] = self.decoupled or None
+        given["amsgrad"] = False if self.adam else None
         given["data"] = None if self.data is None else str(self.data)
         if self.no_validation:
             given["validation"] = 0.0

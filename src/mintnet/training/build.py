@@ -27,6 +27,7 @@ def build_flow(
     pairs: Sequence[int] | None = None,
     filters: Sequence[int] | None = None,
     logit_lambda: float | None = None,
+    kernel_size: int | None = None,
 ) -> Flow:
     """The model of a preset for these images, with weights drawn from the seed.
 
@@ -37,6 +38,7 @@ def build_flow(
         pairs: pairs of Mint layers in each stage, instead of the preset's.
         filters: K of each stage, instead of the preset's.
         logit_lambda: λ, instead of the preset's.
+        kernel_size: of masked convolutions, instead of the preset's.
 
     Examples:
         >>> from mintnet.data import load
@@ -47,13 +49,11 @@ def build_flow(
     config = PRESETS.get(preset) or _folder_config(data.shape)
     if config.shape != data.shape:
         raise ValueError(f"{preset} takes images of shape {config.shape}; got {data.shape}")
-    config = MintNetConfig(
-        config.shape,
-        tuple(pairs or config.pairs),
-        tuple(filters or config.filters),
-        config.activation,
-        config.kernel_size,
-        config.t_form,
+    config = replace(
+        config,
+        pairs=tuple(pairs or config.pairs),
+        filters=tuple(filters or config.filters),
+        kernel_size=config.kernel_size if kernel_size is None else kernel_size,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(seed, "weights"))
@@ -67,6 +67,7 @@ def build_classifier(
     seed: int,
     pairs: Sequence[int] | None = None,
     filters: Sequence[int] | None = None,
+    kernel_size: int | None = None,
 ) -> ImageClassifier:
     """The classifier or ResNet of a preset for these images, with weights drawn from the seed.
 
@@ -76,6 +77,7 @@ def build_classifier(
         seed: of the first weights.
         pairs: pairs of Mint layers in each stage, instead of the preset's.
         filters: K of each stage of a classifier, instead of the preset's.
+        kernel_size: of masked convolutions, instead of the preset's.
 
     Examples:
         >>> from mintnet.data import load
@@ -95,12 +97,17 @@ def build_classifier(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(seed, "weights"))
         if kind == "resnet":
-            if pairs or filters:
-                raise ValueError("--pairs and --filters are for Mint layers; a ResNet has none")
+            if pairs or filters or kernel_size:
+                raise ValueError(
+                    "--pairs, --filters and --kernel-size are for Mint layers; a ResNet has none"
+                )
             return ResNet(ResNetConfig(), pixels)
         config = CLASSIFIERS[name]
         config = replace(
-            config, pairs=tuple(pairs or config.pairs), filters=tuple(filters or config.filters)
+            config,
+            pairs=tuple(pairs or config.pairs),
+            filters=tuple(filters or config.filters),
+            kernel_size=config.kernel_size if kernel_size is None else kernel_size,
         )
         return Classifier(config, pixels)
 

@@ -197,7 +197,15 @@ def _task(plan: Plan, data: ImageData) -> Task:
         return _classification(plan, data)
     if plan.recipe.label_smoothing:
         raise RunError(f"{plan.preset} is a density model; it has no labels to smooth")
-    flow = build_flow(plan.preset, data, plan.seed, plan.pairs, plan.filters, plan.logit_lambda)
+    flow = build_flow(
+        plan.preset,
+        data,
+        plan.seed,
+        plan.pairs,
+        plan.filters,
+        plan.logit_lambda,
+        plan.kernel_size,
+    )
     if plan.init is not None:
         start = load_flow(plan.init)
         if (start.net.config, start.levels) != (flow.net.config, flow.levels):
@@ -212,7 +220,9 @@ def _task(plan: Plan, data: ImageData) -> Task:
 def _classification(plan: Plan, data: ImageData) -> Task:
     if plan.logit_lambda is not None:
         raise RunError(f"{plan.preset} is a classifier; it has no logit, and so no --logit-lambda")
-    model = build_classifier(plan.preset, data, plan.seed, plan.pairs, plan.filters)
+    model = build_classifier(
+        plan.preset, data, plan.seed, plan.pairs, plan.filters, plan.kernel_size
+    )
     if plan.init is not None:
         start = load_model(plan.init)
         if not isinstance(start, ImageClassifier) or start.describe() != model.describe():

@@ -117,7 +117,7 @@ class TrainingModule(LightningModule):
             lr=torch.tensor(rate, device=self.device) if recorded else rate,
             eps=recipe.eps,
             weight_decay=recipe.weight_decay,
-            amsgrad=True,
+            amsgrad=recipe.amsgrad,
             fused=recorded or self.device.type == "cpu" or None,  # one pass instead of ten
             capturable=recorded,
         )

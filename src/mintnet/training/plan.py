@@ -25,6 +25,7 @@ class Plan:
         grey: for a ``folder``.
         pairs: of each stage, where they are not the preset's.
         filters: of each stage, where they are not the preset's.
+        kernel_size: of masked convolutions, where it is not the preset's.
         logit_lambda: where it is not the preset's.
         init: a model to begin with instead of fresh weights.
 
@@ -41,6 +42,7 @@ class Plan:
     grey: bool = False
     pairs: tuple[int, ...] | None = None
     filters: tuple[int, ...] | None = None
+    kernel_size: int | None = None
     logit_lambda: float | None = None
     init: str | None = None
 

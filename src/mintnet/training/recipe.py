@@ -29,8 +29,10 @@ class Recipe:
         decay: of ``step``.
         hold: of ``linear``, as a share of the run.
         warmup: steps over which the learning rate rises from 0.
-        eps: of AMSGrad.
-        weight_decay: of AMSGrad.
+        amsgrad: divide by the largest average of squared gradients so far (AMSGrad, the paper's),
+            instead of the present one (Adam).
+        eps: of AMSGrad or Adam.
+        weight_decay: of AMSGrad or Adam.
         decoupled: subtract the weight decay from the weights themselves (AdamW), instead of
             adding it to the gradient.
         label_smoothing: of classifiers, in training alone: the share of the truth that is spread
@@ -59,6 +61,7 @@ class Recipe:
     decay: float = 0.1
     hold: float = 0.5
     warmup: int = 0
+    amsgrad: bool = True
     eps: float = 1e-4
     weight_decay: float = 0.0
     decoupled: bool = False
