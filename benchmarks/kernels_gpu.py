@@ -1,6 +1,6 @@
 """Hand-written kernels against compiled layers on a GPU: are they right, and do they pay?
 
-    python benchmarks/kernels_gpu.py --out kernels.json [--parts chip chain step]
+    python benchmarks/kernels_gpu.py --out kernels.json [--parts chip step]
 
 First each kernel is compared with the plain layer in float32: values, log-determinants and all
 gradients. Then one layer's forward and backward pass, recorded as a CUDA graph, is timed: the
@@ -27,7 +27,6 @@ import torch
 from torch import Tensor
 
 from mintnet import MintLayer, kernels
-from mintnet.kernels.chain import mint_layer_chain
 from mintnet.kernels.chip import Launch, Tuning, can_fuse, chip_layer, columns_of, tuning_for
 from mintnet.kernels.mint import Prepared, mint_layer, prepared_layers
 from mintnet.precision import true_float32
@@ -36,7 +35,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "kernels"))
 from kernel_layers import errors, everything
 
 CHIP = [(1, 28, 45), (4, 14, 11)]  # channels, height and width, filters
-CHAIN = [(3, 32, 85), (12, 16, 21), (48, 8, 5)]
 
 # Ways of cutting each kernel's work. The best of each column is taken; what does not fit drops out.
 WAYS = [
@@ -213,26 +211,20 @@ def chip_entry(out: Path, shape: tuple[int, int, int], batches: list[int], secon
         timings(out, name, layer, batch, partial(chip_layer, tuning=best), chip_layer)
 
 
-def chain_entry(out: Path, shape: tuple[int, int, int], batches: list[int], _: float) -> None:
-    name = f"chain {shape[0]}x{shape[1]}x{shape[1]} K={shape[2]}"
-    attempt(out, name, lambda: check(mint_layer_chain, shape))
-    layer = a_layer(*shape)
-    for batch in batches:
-        timings(out, name, layer, batch, mint_layer_chain, None)
-
-
 def timings(
     out: Path,
     name: str,
     layer: MintLayer,
     batch: int,
     function: Callable[..., Any],
-    untuned: Callable[..., Any] | None,
+    untuned: Callable[..., Any],
 ) -> None:
     """Plain and kernel, and where the kernel's time goes, for one batch size."""
-    ways = {"plain_ms": kernels.compiled(mint_layer), "kernel_ms": function}
-    if untuned is not None:
-        ways["untuned_ms"] = untuned
+    ways = {
+        "plain_ms": kernels.compiled(mint_layer),
+        "kernel_ms": function,
+        "untuned_ms": untuned,
+    }
     for label, way in ways.items():
         attempt(out, name, partial(one_timing, f"{label}_{batch}", way, layer, batch))
     if batch == BATCHES[0]:
@@ -308,7 +300,7 @@ def warm(task: str, batches: list[int]) -> None:
         for most in (4, 0):
             whole_step("mnist", batches[0], most)
     else:
-        for shape in CHIP if task == "chip" else CHAIN:
+        for shape in CHIP:
             for batch in batches:
                 passes(kernels.compiled(mint_layer), a_layer(*shape), batch)()
 
@@ -336,7 +328,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--out", type=Path, default=Path("kernels.json"))
-    parser.add_argument("--parts", nargs="+", default=["chip", "chain", "step"])
+    parser.add_argument("--parts", nargs="+", default=["chip", "step"])
     parser.add_argument("--batches", type=int, nargs="+", default=[512])
     parser.add_argument("--tuning-seconds", type=float, default=20.0, help="for each layer")
     parser.add_argument("--warm-seconds", type=float, default=120.0, help="compiling; 0 for none")
@@ -361,9 +353,6 @@ def main() -> None:
         for most in (4, 1, 0):
             run = partial(whole_step, "mnist", args.batches[0], most)
             attempt(args.out, f"step mnist {args.batches[0]}", run)
-    if "chain" in args.parts:
-        for shape in CHAIN:
-            chain_entry(args.out, shape, args.batches, args.tuning_seconds)
     table()
 
 

@@ -18,11 +18,12 @@ LAYERS = [
     # channels, filters, height and width, precision: those of MNIST, and the widest
     (1, 45, 28, "bfloat16"),
     (4, 11, 14, "bfloat16"),
+    (1, 64, 28, "bfloat16"),
+    (4, 16, 14, "bfloat16"),
     (1, 100, 4, "bfloat16"),
     (1, 45, 28, "float32"),
     (4, 11, 14, "float32"),
 ]
-CHAINS = [(3, 85, 32, "bfloat16"), (12, 21, 16, "bfloat16"), (48, 5, 8, "bfloat16")]
 
 
 @pytest.mark.slow
@@ -36,7 +37,7 @@ def test_every_kernel_compiles_and_fits() -> None:
     lines = [line.split() for line in done.stdout.splitlines()]
     names = {name for name, *_ in lines}
     assert names >= {f"{name}_kernel" for name in ("first", "second", "inner", "outer", "weight")}
-    assert names >= {"collect_kernel", "activate_kernel", "slopes_kernel", "slopes_gradient_kernel"}
+    assert "collect_kernel" in names
     for name, shared, _, *layer in lines:
         assert int(shared) <= SHARED, (name, layer)
 
@@ -51,7 +52,6 @@ def compile_all() -> None:
     from triton.runtime.jit import JITFunction
 
     from mintnet.kernels import mint
-    from mintnet.kernels.chain import mint_layer_chain
     from mintnet.kernels.chip import chip_layer
 
     types = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
@@ -78,12 +78,11 @@ def compile_all() -> None:
         print(self.__name__, kernel.metadata.shared, kernel.metadata.num_warps, *layer)
 
     JITFunction.run = caught
-    for cases, function in ((LAYERS, chip_layer), (CHAINS, mint_layer_chain)):
-        for layer in cases:
-            channels, filters, side, precision = layer
-            part = layer_of(channels, filters, side, side, False, 3)
-            x = torch.randn(2, channels, side, side)
-            everything(function, part, x, getattr(torch, precision), compile=False)
+    for layer in LAYERS:
+        channels, filters, side, precision = layer
+        part = layer_of(channels, filters, side, side, False, 3)
+        x = torch.randn(2, channels, side, side)
+        everything(chip_layer, part, x, getattr(torch, precision), compile=False)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import queue
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,10 +13,11 @@ import pytest
 import torch
 
 from mintnet import Chain, FixedPoint, MintLayer, Squeeze
+from mintnet.kernels import split
 from mintnet.solvers import captured
 from mintnet.solvers.captured import CapturedSolve, solve_captured
 from mintnet.solvers.fixed_point import ROUGH
-from mintnet.solvers.replay import ForwardGraph, Recorder, replayed
+from mintnet.solvers.replay import ForwardGraph, Gate, Recorder, replayed
 from registry import HARD, trained_layer
 
 
@@ -121,16 +125,59 @@ def test_rough_steps_come_first_and_never_last(
 
 @torch.no_grad()
 @pytest.mark.parametrize("upper", [False, True])
-def test_rough_evaluations_have_three_digits(upper: bool) -> None:
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("activation", ["elu", "sigmoid"])
+def test_rough_evaluations_have_six_digits(
+    monkeypatch: pytest.MonkeyPatch, upper: bool, channels: int, activation: str
+) -> None:
+    monkeypatch.setattr(split, "LARGEST", 2000)  # in several parts
     torch.manual_seed(1)
-    layer = MintLayer(3, 5, (4, 6), upper)
+    layer = MintLayer(channels, 5, (4, 6), upper, activation)
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    x = torch.randn(4, 3, 4, 6)
-    for exact, rough in zip(layer.evaluator()(x), layer.rough_evaluator()(x), strict=True):
+    x = torch.randn(4, channels, 4, 6)
+    for name, exact, rough in zip(
+        ("value", "slope"), layer.evaluator()(x), layer.rough_evaluator()(x), strict=True
+    ):
         assert rough.dtype == exact.dtype and rough.shape == exact.shape
         error = float((rough - exact).abs().max() / exact.abs().max())
-        assert 0 < error < 5e-3
+        assert error < (1e-6 if name == "value" else 2e-3)
+        assert error > 0  # it is another way
+
+
+def test_a_recording_has_the_gate_to_itself() -> None:
+    gate, told = Gate(), queue.Queue[str]()
+    inside, leave, recorded = (threading.Event() for _ in range(3))
+
+    def solve(name: str, wait: bool) -> None:
+        with gate.passing(), gate.passing():  # solves are nested
+            told.put(f"{name} in")
+            inside.set()
+            assert not wait or leave.wait(10)
+            with gate.passing():  # also once another thread waits to record
+                told.put(f"{name} out")
+
+    def record() -> None:
+        with gate.passing(), gate.by_itself():
+            told.put("recording")
+            assert not recorded.wait(0.2)  # time for others to get in, if they could
+            told.put("recorded")
+
+    threads = [threading.Thread(target=solve, args=("first", True))]
+    threads[0].start()
+    assert inside.wait(10)
+    threads += [threading.Thread(target=record)]
+    threads[1].start()
+    while gate._recording is None:
+        time.sleep(0.001)
+    threads += [threading.Thread(target=solve, args=("second", False))]
+    threads[2].start()
+    time.sleep(0.05)
+    leave.set()
+    for thread in threads:
+        thread.join(10)
+    order = [told.get_nowait() for _ in range(6)]
+    assert order == ["first in", "first out", "recording", "recorded", "second in", "second out"]
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import random
 import signal
@@ -203,6 +204,48 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, tiny):
     assert "\n" not in str(caught.value)
     flow = load_flow(tmp_path / "run")
     assert all(p.isfinite().all() for p in flow.parameters())
+
+
+@pytest.mark.parametrize("ema", [0.0, 0.9])
+def test_a_step_that_is_not_finite_is_left_out(tmp_path, tiny, monkeypatch, ema):
+    measure, calls, before, after = DensityTask.measure, [], [], []
+
+    def far_out(self, batch):
+        calls.append(batch)
+        found = measure(self, batch)
+        if self.flow.training and len(calls) in (7, 8):
+            before.append([p.detach().clone() for p in self.flow.parameters()])
+            found["loss"] = found["loss"] * float("inf")
+        if self.flow.training and len(calls) == 9:
+            after.append([p.detach().clone() for p in self.flow.parameters()])
+        return found
+
+    monkeypatch.setattr(DensityTask, "measure", far_out)
+    cadence = Cadence(samples=0, checkpoint=0)
+    figures = tiny(
+        tmp_path / "run", cadence=cadence, validation=0.0, max_steps=30, epochs=100, ema=ema
+    )
+    assert (figures["steps"], figures["steps_left_out"]) == (30, 2)
+    assert math.isfinite(figures["train"]["bpd"])
+    for a, b, c in zip(before[0], before[1], after[0], strict=True):
+        assert torch.equal(a, b) and torch.equal(b, c)
+    metrics = (tmp_path / "run" / "metrics.jsonl").read_text()
+    rows = [json.loads(line) for line in metrics.splitlines()]
+    left = [row for row in rows if row["kind"] == "left out"]
+    assert [(row["step"], row["in_a_row"]) for row in left] == [(7, 1), (8, 2)]
+
+
+def test_steps_that_are_never_finite_stop_the_run(tmp_path, tiny, monkeypatch):
+    measure, calls = DensityTask.measure, []
+
+    def broken(self, batch):
+        calls.append(batch)
+        found = measure(self, batch)
+        return {**found, "loss": found["loss"] * float("nan")} if len(calls) > 5 else found
+
+    monkeypatch.setattr(DensityTask, "measure", broken)
+    with pytest.raises(RunError, match=r"the loss is nan.* at step 11, so the run stops"):
+        tiny(tmp_path / "run", validation=0.0, max_steps=50, epochs=100)
 
 
 def test_weights_that_are_not_finite_are_not_written(tmp_path, tiny, monkeypatch):

@@ -17,6 +17,7 @@ from mintnet.calculus.linear import blocks_of
 from mintnet.calculus.masks import check_kernel_size, check_positive
 from mintnet.calculus.signs import constrained
 from mintnet.calculus.value import mix
+from mintnet.kernels.split import SplitMint
 
 Q = TypeVar("Q", bound=Quantity)
 
@@ -196,28 +197,20 @@ class MintLayer(TriangularBijection):
         return self.evaluator_of_values()(x)
 
     def rough_evaluator(self) -> Evaluator:
-        """As `evaluator`, with hidden layers in half precision, which matrix units are made for.
+        """As `evaluator`, with its largest product on half-precision matrix units, in two halves.
 
-        It is for solvers that come near a solution with it; nothing is certified with it.
+        Values have six digits and slopes three. It is for solvers that come near a solution with
+        it; nothing is certified with it.
         """
-        (w1, w2, w3), radius, t = self.weights(), self.kernel_size // 2, self.t
-        product = self._slope_product(w1, w2, w3).half()
-        w1, w2, w3 = (w.half().contiguous(memory_format=torch.channels_last) for w in (w1, w2, w3))
-        b1, b2, b3 = self.bias1.half(), self.bias2.half(), self.bias3[:, None, None]
-        copies = (self.channels, self.filters)
-
-        def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
-            u = x.half().contiguous(memory_format=torch.channels_last)
-            h1, d1 = self.h.value_and_slope(F.conv2d(u, w1, b1, padding=radius))
-            h2, d2 = self.h.value_and_slope(F.conv2d(h1, w2, b2, padding=radius))
-            y = t * x + F.conv2d(h2, w3, padding=radius).to(x.dtype).contiguous() + b3
-            inner = d1.permute(0, 2, 3, 1).unflatten(-1, copies)
-            mixed = torch.einsum("bhwcj,cij->bhwci", inner, product)
-            outer = d2.permute(0, 2, 3, 1).unflatten(-1, copies)
-            slope = (outer.to(x.dtype) * mixed.to(x.dtype)).sum(-1)
-            return y, t + slope.permute(0, 3, 1, 2).contiguous()
-
-        return evaluate
+        w1, w2, w3 = self.weights()
+        return SplitMint(
+            (w1, w2, w3),
+            (self.bias1, self.bias2, self.bias3),
+            self._slope_product(w1, w2, w3),
+            self.t,
+            self.h.value_and_slope,
+            self.ordering.upper,
+        )
 
     def start(self, z: Tensor) -> Tensor:
         """x₀ = z / t, as in the paper."""

@@ -82,7 +82,7 @@ class TriangularBijection(Bijection):
         )
 
     rough_evaluator: Callable[[], Evaluator] | None = None
-    """As `evaluator`, with three digits and faster, where there is such a way."""
+    """As `evaluator`, for float32, with fewer digits and faster, where there is such a way."""
 
     @property
     def name(self) -> str:

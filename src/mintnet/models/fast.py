@@ -13,13 +13,14 @@ from mintnet.bijections import MintLayer
 from mintnet.kernels.chip import can_fuse, chip_layer
 from mintnet.kernels.mint import Prepared, mint_layer, prepared, prepared_layers
 from mintnet.models.mintnet import MintNet
+from mintnet.precision import true_float32
 
 _log = logging.getLogger(__name__)
 
 ON_CHIP_CHANNELS = 4
 """The most channels for which layers on the chip have been faster on a GPU, and right."""
-AGREEMENT = {torch.bfloat16: 3e-2, torch.float16: 1e-2, torch.float32: 1e-2}
-"""How far the two ways may be apart, relative to their norms; rounding, TF32's too, is far less."""
+AGREEMENT = 1e-2
+"""How much farther from true float32 a kernel may be than twice what the plain way is."""
 
 LayerFunction = Callable[..., tuple[Tensor, Tensor]]
 _tried: dict[tuple[object, ...], bool] = {}
@@ -81,7 +82,7 @@ def _runs_on_chip(x: Tensor, weights: Prepared, filters: int, size: int, upper: 
 def _try(
     function: LayerFunction, x: Tensor, weights: Prepared, filters: int, size: int, upper: bool
 ) -> bool:
-    """Whether both passes of a layer run and agree with the plain ones; one line if they do not.
+    """Whether both passes of a layer run and are as exact as the plain ones; a line if not.
 
     A kernel may be wrong where its compiler is, and training would go wrong without a word.
     """
@@ -89,9 +90,15 @@ def _try(
         alike, x = _of_usual_size(weights, x)
         found = _both_passes(function, x, alike, filters, size, upper)
         plain = _both_passes(mint_layer, x, alike, filters, size, upper)
-        apart = max(float((a - b).norm() / b.norm()) for a, b in zip(found, plain, strict=True))
-        if not apart <= AGREEMENT[weights.second.dtype]:
-            raise ArithmeticError(f"they differ from the plain way by {apart:.1e}")
+        with true_float32():
+            exact = Prepared(*(part.float() for part in alike))
+            true = _both_passes(mint_layer, x, exact, filters, size, upper)
+        for a, b, c in zip(found, plain, true, strict=True):
+            apart, usual = (float((way - c).norm() / c.norm()) for way in (a, b))
+            if not apart <= 2 * usual + AGREEMENT:
+                raise ArithmeticError(
+                    f"they are off by {apart:.1e}, where the plain way is by {usual:.1e}"
+                )
     except torch.OutOfMemoryError:
         raise  # the plain layer needs more
     except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from mintnet.calculus import Ordering
 from mintnet.precision import true_float32
+from mintnet.solvers.replay import gate
 from mintnet.solvers.solution import Solution, Status, merged
 
 Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -49,8 +51,8 @@ class System:
         renew: makes ``evaluate`` from the tensors below, and from nothing else that may change;
             None where that cannot be promised. With it, a GPU can replay what was recorded.
         tensors: gives all tensors that f depends on.
-        rough: as ``renew``, for an ``evaluate`` with three digits that is much faster on a GPU, to
-            come near a solution; None where there is none.
+        rough: as ``renew``, for an ``evaluate`` of float32 with fewer digits that is much faster on
+            a GPU, to come near a solution; None where there is none.
     """
 
     name: str
@@ -72,6 +74,11 @@ class Solver(ABC):
         """Solve for each sample of z on its own; the result says which are certified."""
         if z.dtype not in TOLERANCES:
             raise ValueError(f"solvers run in float32 or float64; got {z.dtype}. Use z.float().")
+        with gate.passing() if z.is_cuda else nullcontext():
+            return self._checked(system, z)
+
+    def _checked(self, system: System, z: Tensor) -> Solution:
+        """`solve`, with samples that are not finite or very small seen to."""
         finite, largest = z.flatten(1).isfinite().all(1), z.abs().flatten(1).amax(1)
         # Read back once: on a GPU every look at a value waits for all work before it.
         count, small = torch.stack([finite.sum(), (largest < SMALL).sum()]).tolist()

@@ -227,7 +227,8 @@ def solve_captured(
 ) -> Solution | None:
     """The solution by recorded steps, at most ``max_steps`` of them; None where there are none.
 
-    Where steps are slow, and the system can be evaluated roughly, ``rough`` comes first.
+    Where steps are slow, and the system can be evaluated roughly, ``rough`` comes first; that is
+    for float32 alone.
 
     There are none while another thread uses them, where the system does not allow it, and where
     recording failed.
@@ -241,8 +242,8 @@ def solve_captured(
             known = _known(system, z, iteration)
             if known is None:
                 return None
-            near = None
-            if rough is not None and system.rough is not None and known.seconds_per_step > SLOW:
+            near, slow = None, known.seconds_per_step > SLOW and z.dtype == torch.float32
+            if rough is not None and system.rough is not None and slow:
                 roughly = replace(system, renew=system.rough)
                 first = _known(roughly, z, rough)
                 if first is not None:

@@ -35,8 +35,9 @@ class FixedPoint(Solver):
             changed and more than half of it is left, the slope between the two points is taken,
             up to twice the diagonal. Without it, an entry may jump to and fro for ever.
         rough: on a GPU, where steps have been seen to take long and no tolerance is given, take
-            the first ones in half precision, up to ``max_steps`` of them too. What counts is the
-            residual of the last ones; ``steps`` and ``evaluations`` count both.
+            the first ones with half-precision products (`kernels.split`), up to ``max_steps`` of
+            them too. What counts is the residual of the last ones, which are in full precision;
+            ``steps`` and ``evaluations`` count both.
 
     Examples:
         >>> FixedPoint(step=3.5)
@@ -233,7 +234,6 @@ class Run:
         )
 
 
-ROUGH = (5e-4, 5e-3)
-"""What half precision is good for: a residual to stop at, and one from which on to stop if stalled.
-"""
+ROUGH = (3e-6, 1e-4)
+"""Of rough steps: a residual to stop at, and one from which on to stop where they stall."""
 _FILED = ("best", "residual", "first", "latest", "steps")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -21,6 +21,60 @@ alone = threading.Lock()
 """Graphs share their memory, so that one is replayed at a time."""
 _pools: dict[torch.device, Any] = {}
 _log = logging.getLogger(__name__)
+
+
+class Gate:
+    """Lets the solves of several threads pass together, and a recording by itself.
+
+    While one thread records, no other may wait for the whole device, which libraries do when they
+    choose an algorithm or give memory back.
+
+    Examples:
+        >>> gate = Gate()
+        >>> with gate.passing(), gate.by_itself(), gate.passing():
+        ...     pass  # one thread is never in its own way
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside: dict[int, int] = {}
+        """How deep each thread is in."""
+        self._recording: int | None = None
+
+    @contextmanager
+    def passing(self) -> Iterator[None]:
+        """Inside, no other thread records; one that does is waited for."""
+        me = threading.get_ident()
+        with self._changed:
+            # Who is in already goes on: the one that wants to record waits for it to leave.
+            self._changed.wait_for(lambda: self._recording in (None, me) or me in self._inside)
+            self._inside[me] = self._inside.get(me, 0) + 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside[me] -= 1
+                if self._inside[me] == 0:
+                    del self._inside[me]
+                self._changed.notify_all()
+
+    @contextmanager
+    def by_itself(self) -> Iterator[None]:
+        """Inside, no other thread passes. One thread at a time may ask, the one with `alone`."""
+        me = threading.get_ident()
+        with self._changed:
+            self._recording = me
+            self._changed.wait_for(lambda: self._inside.keys() <= {me})
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._recording = None
+                self._changed.notify_all()
+
+
+gate = Gate()
+"""Of everything that is recorded here."""
 
 
 def is_recording(x: Tensor) -> bool:
@@ -82,7 +136,8 @@ class Recorder:
             return function
         pool = _pools.setdefault(self.device, torch.cuda.graph_pool_handle())
         graph, mode = torch.cuda.CUDAGraph(), "thread_local"
-        with torch.cuda.graph(graph, pool=pool, stream=self.side, capture_error_mode=mode):
+        recording = torch.cuda.graph(graph, pool=pool, stream=self.side, capture_error_mode=mode)
+        with gate.by_itself(), recording:
             function()
         replay: Callable[[], object] = graph.replay
         return replay
@@ -127,24 +182,36 @@ def replayed(
         x: on a GPU.
         tensors: the weights of f; when one of them has moved, its graphs are dropped.
     """
-    if x.numel() > LARGEST or is_recording(x) or not alone.acquire(blocking=False):
+    if is_recording(x):
         return function(x)
-    try:
-        with torch.inference_mode(False), torch.no_grad(), on_device_of(x):
-            watched = memory.get("forward watched")
-            if watched is None or not watched.are(tensors):
-                memory["forward watched"], memory["forward"] = Watched(tensors), {}
-            graphs: dict[Any, ForwardGraph | str] = memory["forward"]
-            place = (tuple(x.shape), x.dtype)
-            graph = graphs.pop(place, "new")
-            if graph == "seen":
-                graph = _recorded(function, x)  # still "seen" where there was no memory
-            graphs[place] = "seen" if graph == "new" else graph  # the latest is the last
-            while len(graphs) > FORWARD_GRAPHS:
-                del graphs[next(iter(graphs))]
-            return graph(x) if isinstance(graph, ForwardGraph) else function(x)
-    finally:
-        alone.release()
+    with gate.passing():
+        if x.numel() > LARGEST or not alone.acquire(blocking=False):
+            return function(x)
+        try:
+            return _replayed(memory, function, x, tensors)
+        finally:
+            alone.release()
+
+
+def _replayed(
+    memory: dict[Any, Any],
+    function: Callable[[Tensor], Tensor],
+    x: Tensor,
+    tensors: Sequence[Tensor],
+) -> Tensor:
+    with torch.inference_mode(False), torch.no_grad(), on_device_of(x):
+        watched = memory.get("forward watched")
+        if watched is None or not watched.are(tensors):
+            memory["forward watched"], memory["forward"] = Watched(tensors), {}
+        graphs: dict[Any, ForwardGraph | str] = memory["forward"]
+        place = (tuple(x.shape), x.dtype)
+        graph = graphs.pop(place, "new")
+        if graph == "seen":
+            graph = _recorded(function, x)  # still "seen" where there was no memory
+        graphs[place] = "seen" if graph == "new" else graph  # the latest is the last
+        while len(graphs) > FORWARD_GRAPHS:
+            del graphs[next(iter(graphs))]
+        return graph(x) if isinstance(graph, ForwardGraph) else function(x)
 
 
 def _recorded(function: Callable[[Tensor], Tensor], x: Tensor) -> ForwardGraph | str:

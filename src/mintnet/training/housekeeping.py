@@ -46,6 +46,8 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
         self.best, self.best_step = start.best, start.best_step
         self.meter = Meter(start.seconds)
         self.saved = time.monotonic()
+        self.left_out = 0
+        """Steps of this part of the run that changed nothing."""
         self.train: dict[str, float] = {}
         self.validation: dict[str, float] = {}
 
@@ -59,7 +61,10 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
     ) -> None:
         """Whatever is due after this step."""
         step, done = module.step, module.step == module.total
-        self.meter.add(module.means, module.batch)
+        if module.left_out:
+            self._leave_out(trainer, module)
+        else:
+            self.meter.add(module.means, module.batch)
         self.progress.step(step, self._shown())
         with self.meter.paused():
             if done or step % self.cadence.report_steps(module.steps_per_epoch) == 0:
@@ -98,6 +103,16 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
             f"{weights:,} parameters; {module.total:,} steps of {module.batch} images on "
             f"{module.device}"
         )
+
+    def _leave_out(self, trainer: Trainer, module: TrainingModule) -> None:
+        """Say so; the time counts, while figures that are not finite would hide all others."""
+        self.left_out += 1
+        self.meter.add({}, 0)
+        self._write(trainer, module, "left out", {"in_a_row": module.left_out})
+        if module.left_out == 1:
+            self.progress.note(
+                f"step {module.step} is left out: its loss or gradient is not finite"
+            )
 
     def _shown(self) -> dict[str, float]:
         means = {name: value for name, value in self.meter.means().items() if name != "loss"}

@@ -30,8 +30,12 @@ SLOW_VALIDATION = ((1024, 256), (math.inf, 64))
 """Where the device is slow: up to so many dimensions, so many held-out images are validated on."""
 
 
+PATIENCE = 20
+"""Steps in a row that may be left out since their loss or gradient is not finite."""
+
+
 class NotFiniteError(RunError):
-    """The loss, its gradient or the weights after the step are not finite."""
+    """The loss and its gradient are not finite, step after step, or the weights are not."""
 
 
 def decay_groups(model: torch.nn.Module) -> list[dict[str, Any]]:
@@ -91,6 +95,9 @@ class TrainingModule(LightningModule):
         """The held-out images that are validated on."""
         self.means: dict[str, float] = {}
         """The figures of the last step."""
+        self.left_out = 0
+        """How many of the last steps in a row were left out."""
+        self.patience = min(PATIENCE, self.total // 10)
         self._optimizer_state = start.optimizer if start else None
         self._recorded: RecordedStep | None = None
         if start is not None:
@@ -174,13 +181,23 @@ class TrainingModule(LightningModule):
         *sums, norm, finite = self._recorded(places, self.epoch, rate, self.step).tolist()
         names = ("loss", *self.task.figure_names)
         self.means = {n: total / len(places) for n, total in zip(names, sums, strict=True)}
-        self._require_finite(norm)
+        self._counts(norm)
         if not finite:
             raise NotFiniteError("the weights are no longer finite")
 
-    def _require_finite(self, norm: float) -> None:
-        if not (math.isfinite(self.means["loss"]) and math.isfinite(norm)):
+    def _counts(self, norm: float) -> bool:
+        """Whether a step has a finite loss and gradient; one that has not is left out.
+
+        A single image can be far out, for one draw of noise. Only if step after step is so, it
+        is the weights, and the run stops.
+        """
+        if math.isfinite(self.means["loss"]) and math.isfinite(norm):
+            self.left_out = 0
+            return True
+        self.left_out += 1
+        if self.left_out > self.patience or not self.is_finite():
             raise NotFiniteError(f"the loss is {self.means['loss']:g}, its gradient {norm:g}")
+        return False
 
     def _plain_step(self, places: Tensor) -> None:
         recipe, world = self.plan.recipe, self.trainer.world_size
@@ -199,7 +216,8 @@ class TrainingModule(LightningModule):
             self.add(sums, measured)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip or float("inf"))
         self.means = self._means(sums, len(places))
-        self._require_finite(float(norm))
+        if not self._counts(float(norm)):
+            return
         optimizer.step()
         self._share_statistics()
         if not self.is_finite():  # each process sees the same, so that all stop

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class RecordedStep:
     """Look-up, augmentation, loss, gradients, clipping, AMSGrad and the moving average.
 
-    A step whose loss or gradient is not finite leaves the weights as they were, as the plain
-    step does, and the caller sees it in what is returned.
+    A step whose loss or gradient is not finite leaves weights, moments and average as they were,
+    as the plain step does, and the caller sees it in what is returned.
 
     Args:
         module: whose step it is; its images are on the device.
@@ -63,7 +63,7 @@ class RecordedStep:
         # Fused optimizers skip a step for which this is 1; it exists for scaled gradients.
         self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
         self.optimizer.step()
-        module.average.update_by(module.model, self.rate)
+        module.average.update_by(module.model, self.rate * ~bad)
         return torch.stack([*sums.values(), norm.double(), module.finite().double()])
 
     def _record(self) -> None:
