@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 import tempfile
@@ -54,6 +55,19 @@ def write_bytes(path: Path, data: bytes) -> None:
     """
     with whole_file(path) as part:
         part.write_bytes(data)
+
+
+def sha256(path: Path) -> str:
+    """The hash by which a file is known to be the one that was meant.
+
+    Examples:
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_bytes(Path(folder, "a"), b"whole")
+        ...     sha256(Path(folder, "a"))[:12]
+        '5d5766cf2d78'
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync_folder(folder: Path) -> None:

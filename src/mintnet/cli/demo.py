@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from mintnet.cli.command import Command
+from mintnet.cli.demo_pretrained import NAME, show_pretrained
 from mintnet.cli.output import console, strong
 
 
@@ -29,18 +31,31 @@ class Demo(Command):
     """Of everything."""
 
     def run(self) -> dict[str, Any]:
-        out = console()
-        checked = check_a_network(out)
-        trained = self._train(out)
-        baselines = _baselines(out)
-        report = self._report(out, Path(trained["run"]), baselines)
-        return {"check": checked, "train": trained, "baselines": baselines, **report}
+        from mintnet.models.storage import SHIPPED
+
+        out, numbers = console(), count(1)
+
+        def head(words: str) -> None:
+            number = next(numbers)
+            out.print(("\n" if number > 1 else "") + f"[bold]{number}. {words}[/]")
+
+        head("A small network, checked")
+        figures: dict[str, Any] = {"check": check_a_network(out)}
+        head("A density model of digits, trained from scratch")
+        figures["train"] = trained = self._train(out)
+        run = Path(trained["run"])
+        head("Two simple models of the same digits, to compare with")
+        figures["baselines"] = _baselines(out)
+        if NAME in SHIPPED:
+            head("A density model of MNIST that comes with the package")
+            figures["pretrained"] = show_pretrained(out, run, self.seed)
+        head("The report")
+        return {**figures, **self._report(out, run, figures["baselines"])}
 
     def _train(self, out: Console) -> dict[str, Any]:
         from mintnet.training import ConsoleProgress, train
 
         folder = free_folder(self.run_folder)
-        out.print("\n[bold]2. A density model of digits, trained from scratch[/]")
         out.print(f"Its run folder is {escape(str(folder))}.")
         return train(
             "digits",
@@ -56,7 +71,6 @@ class Demo(Command):
         from mintnet.figures.gather import Amounts
         from mintnet.figures.report import Headline
 
-        out.print("\n[bold]4. The report[/]")
         command = Report(model=str(run), device="cpu", seed=self.seed)
         contents = collect(command, out, command.open(), Amounts(likelihood=10**6, seconds=15.0))
         bpd = contents.bits_per_dim
@@ -80,7 +94,6 @@ def check_a_network(out: Console, seed: int = 0) -> dict[str, Any]:
 
     from mintnet.models import MintNet, MintNetConfig
 
-    out.print("[bold]1. A small network, checked[/]")
     started = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -152,7 +165,6 @@ def _baselines(out: Console) -> dict[str, float]:
     from mintnet.data import load
     from mintnet.training import gaussian_bits_per_dim, histogram_bits_per_dim
 
-    out.print("\n[bold]3. Two simple models of the same digits, to compare with[/]")
     train, test = load("digits", "train"), load("digits", "test")
     found = {
         "Gaussian on the logits": gaussian_bits_per_dim(train, test),

@@ -27,6 +27,7 @@ COMMANDS = {
     "report": "mintnet.cli.report:Report",
     "explain": "mintnet.cli.explain:Explain",
     "info": "mintnet.cli.info:Info",
+    "export": "mintnet.cli.export:Export",
     "import-original": "mintnet.cli.import_original:ImportOriginal",
     "data get": "mintnet.cli.data:Get",
     "data verify": "mintnet.cli.data:VerifyFiles",

@@ -35,6 +35,7 @@ from mintnet.models.storage import (
     load_weights,
     read_config,
     save_model,
+    shipped,
 )
 from mintnet.precision import true_float32
 from mintnet.solvers import REMEDY, Solution, Solver
@@ -194,6 +195,17 @@ class Flow(nn.Module):
             **extra,
         }
         save_model(folder, self, config)
+
+    @staticmethod
+    def from_pretrained(name: str) -> Flow:
+        """The density model of that name that ships with the package.
+
+        Examples:
+            >>> Flow.from_pretrained("nothing")
+            Traceback (most recent call last):
+            mintnet.models.storage.ModelFileError: no flow 'nothing' comes with the package; ...
+        """
+        return Flow.load(shipped(name, "flow"))
 
     @staticmethod
     def load(folder: str | Path) -> Flow:

@@ -57,6 +57,34 @@ def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> 
         text.write_text(json.dumps({"format": FORMAT, **config}, indent=1) + "\n")
 
 
+def export_model(source: Path, target: Path, half: bool = True) -> float:
+    """Copy a model folder, with the weights in half precision if wanted.
+
+    Returns:
+        How far rounding moved any weight, as a share of the largest of its tensor.
+
+    Raises:
+        ModelFileError: half precision cannot hold a weight.
+    """
+    config, state, moved = read_config(source), load_file(source / WEIGHTS), 0.0
+    for name, tensor in state.items() if half else ():
+        if not tensor.is_floating_point() or not tensor.numel():
+            continue
+        rounded = tensor.half()
+        if not bool(rounded.isfinite().all()):
+            raise ModelFileError(
+                f"{source}: {name} reaches {float(tensor.abs().max()):g}, which half precision "
+                f"cannot hold; keep the precision as it is"
+            )
+        largest = float(tensor.abs().max()) or 1.0
+        moved = max(moved, float((rounded.to(tensor.dtype) - tensor).abs().max()) / largest)
+        state[name] = rounded
+    with whole_file(target / CONFIG) as text, whole_file(target / WEIGHTS) as weights:
+        save_file(state, weights)
+        text.write_text(json.dumps(config, indent=1) + "\n")
+    return moved
+
+
 def read_config(folder: str | Path, kind: str | None = None) -> dict[str, Any]:
     """The configuration of a saved model, of that kind if one is given."""
     path = Path(folder) / CONFIG

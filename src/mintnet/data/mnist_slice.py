@@ -1,0 +1,31 @@
+"""The first 128 test images of MNIST, which ship with the package to try trained models on.
+
+MNIST is by LeCun, Cortes and Burges (CC BY-SA 3.0), see files/mnist-slice-credit.txt.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import numpy as np
+import torch
+
+from mintnet.data.dataset import ImageData
+
+
+def mnist_slice() -> ImageData:
+    """128 images of 28 × 28 pixels with labels: too few for a figure, enough to see a model work.
+
+    Shapes: images (128, 1, 28, 28).
+
+    Examples:
+        >>> data = mnist_slice()
+        >>> data.images.shape, data.labels[:5].tolist()
+        (torch.Size([128, 1, 28, 28]), [7, 2, 1, 0, 4])
+    """
+    with (
+        files("mintnet.data").joinpath("files/mnist-slice.npz").open("rb") as file,
+        np.load(file, allow_pickle=False) as table,
+    ):
+        images, labels = table["images"][:, None], table["labels"].astype(np.int64)
+    return ImageData("mnist-slice", torch.from_numpy(images), torch.from_numpy(labels), levels=256)
