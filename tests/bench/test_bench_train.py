@@ -200,6 +200,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["digits", "--batches", "0"], "at least one image"),
         (["digits", "--repeats", "0"], "at least one step"),
         (["digits", "--device", "abacus"], "unknown device"),
+        (["digits", "--time-limit", "-1"], "seconds from 0 on; got -1"),
+        (["digits", "--time-limit", "nan"], "seconds from 0 on; got nan"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -219,3 +219,8 @@ def test_a_step_left_out_of_a_classifier_leaves_all_as_it_was(
     assert not math.isfinite(loss) and finite == 1
     for tensor, value in zip(step._state(), before, strict=True):
         assert torch.equal(tensor, value)
+
+
+def test_plain_and_compile_contradict_each_other() -> None:
+    with pytest.raises(ValueError, match="--plain and --compile contradict"):
+        Devices(fast=False, compile=True)

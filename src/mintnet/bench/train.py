@@ -91,6 +91,8 @@ def bench_train(
         raise ValueError(f"a batch has at least one image; got {min(sizes)}")
     if repeats < 1:
         raise ValueError(f"at least one step must be timed; got repeats {repeats}")
+    if not time_limit >= 0:  # nan neither
+        raise ValueError(f"the time limit is a number of seconds from 0 on; got {time_limit}")
     setting = Setting(device, recipe or Recipe(), repeats, time_limit, note)
     flow = moved_from_start(flow)
     ways = list(ways or ways_for(flow, device, compile))

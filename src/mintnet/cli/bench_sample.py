@@ -12,7 +12,7 @@ from rich.table import Table
 
 from mintnet.cli.bench import with_origin
 from mintnet.cli.command import Command, Count, Model
-from mintnet.cli.output import console, write_picture
+from mintnet.cli.output import PLOTS, check_output, console, write_picture
 
 COLUMNS = ("n", "way", "seconds", "speed-up", "evaluations", "certified", "residual", "GiB")
 
@@ -52,6 +52,7 @@ class BenchSample(Command):
         from mintnet.figures import render
         from mintnet.figures.bench import draw_sample
 
+        check_output(self.out, PLOTS)
         out, model = console(), open_model(self.model, self.device)
         figures = bench_sample(
             model.flow,

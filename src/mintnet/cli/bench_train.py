@@ -14,7 +14,7 @@ from rich.table import Table
 
 from mintnet.cli.bench import with_origin
 from mintnet.cli.command import Command
-from mintnet.cli.output import console, write_picture
+from mintnet.cli.output import PLOTS, check_output, console, write_picture
 
 COLUMNS = ("way", "batch", "images/s", "×", "ms", "±", "GiB", "TFLOP/s", "product", "copy")
 
@@ -55,6 +55,7 @@ class BenchTrain(Command):
         from mintnet.models import Flow
         from mintnet.training.recipe import recipe_for
 
+        check_output(self.out, PLOTS)
         out, device = console(), pick_device(self.device)
         flow = Flow.preset(self.preset)
         figures = bench_train(
