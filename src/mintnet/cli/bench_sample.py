@@ -82,8 +82,8 @@ class BenchSample(Command):
         out.print(table)
         out.print(
             f"Algorithm 1: 120 steps of α = 1/{1 / figures['tuned_step']:g} in each layer, with "
-            f"Eq. 2 and Eq. 3 written out, and no check. Residuals are end to end, the worst of "
-            f"all samples."
+            f"Eq. 2 and Eq. 3 written out, the sums of Eq. 3 in turn, and no check. Residuals are "
+            f"end to end, the worst of all samples."
         )
         kind = self.out.suffix.lower()[1:]
         picture = render(partial(draw_sample, figures=figures), kind=kind)

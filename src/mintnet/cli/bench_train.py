@@ -21,7 +21,7 @@ COLUMNS = ("way", "batch", "images/s", "×", "ms", "±", "GiB", "TFLOP/s", "prod
 
 @dataclass(kw_only=True)
 class BenchTrain(Command):
-    """Time a step of training, ours against the textbook version: speed, memory, ceilings."""
+    """Time a step of training, ours against textbook versions: speed, memory, ceilings."""
 
     preset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PRESET")]
     """The network: digits, mnist, cifar10 or imagenet32. Images are random."""
@@ -122,8 +122,9 @@ def _say(out: Console, figures: dict[str, Any]) -> None:
     limits = figures["ceilings"]
     products = ", ".join(f"{name} {t:.3g}" for name, t in limits["matrix_tflops"].items())
     out.print(
-        f"×: images/s over the textbook's best; ms: median, ± half of the interquartile range; "
-        f"TFLOP/s: weights that no mask clears; product, copy: shares of what a large matrix "
+        f"textbook: Eq. 2 and Eq. 3 written out, all K × K products of Eq. 3 in one tensor, or its "
+        f"two sums in turn; ×: images/s over the textbook's best; ms: median, ± half of the "
+        f"interquartile range; TFLOP/s: weights that no mask clears; product, copy: shares of what a large matrix "
         f"product ({products} TFLOP/s) and a large copy "
         f"({limits['copy_gb_per_second']:.3g} GB/s) reached in this run, the copy for what a "
         f"step moves at least. Random images, fresh weights moved away from 0."
