@@ -124,8 +124,8 @@ def _say(out: Console, figures: dict[str, Any]) -> None:
     out.print(
         f"textbook: Eq. 2 and Eq. 3 written out, all K × K products of Eq. 3 in one tensor, or its "
         f"two sums in turn; ×: images/s over the textbook's best; ms: median, ± half of the "
-        f"interquartile range; TFLOP/s: weights that no mask clears; product, copy: shares of what a large matrix "
-        f"product ({products} TFLOP/s) and a large copy "
+        f"interquartile range; TFLOP/s: weights that no mask clears; product, copy: shares of "
+        f"what a large matrix product ({products} TFLOP/s) and a large copy "
         f"({limits['copy_gb_per_second']:.3g} GB/s) reached in this run, the copy for what a "
         f"step moves at least. Random images, fresh weights moved away from 0."
     )
