@@ -184,7 +184,7 @@ def test_batches_and_ways_follow_the_device(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("mintnet.bench.steps.has_compiler", lambda: False)
     assert [way.name for way in ways_for(mnist, CPU)] == names[:3]
     assert names[:3] == ["textbook", "textbook, two sums", "ours"]
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
     assert [(way.kind, way.precision) for way in ways_for(mnist, torch.device("cuda"))] == [
         ("textbook", "float32"),
         ("textbook", "tf32"),
@@ -197,7 +197,7 @@ def test_batches_and_ways_follow_the_device(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_without_triton_nothing_is_compiled_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr("mintnet.bench.steps.HAS_TRITON", False)
+    monkeypatch.setattr("mintnet.training.fast.HAS_TRITON", False)
     (way,) = [w for w in ways_for(tiny_flow(4, 0), torch.device("cuda")) if w.kind == "recorded"]
     assert way.name == "ours, fast, not compiled, bf16"
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)

@@ -170,6 +170,32 @@ def test_the_path_on_a_gpu(
     assert (path is not None) == (said == "fast kernels in bf16")
 
 
+@pytest.mark.parametrize(
+    ("triton", "capability", "compilers", "said"),
+    [
+        (False, (9, 0), "gcc", "Triton is not installed"),
+        (True, (6, 1), "gcc", "too old for Triton"),
+        (True, (7, 5), "", "no C compiler"),
+        (True, (7, 5), "clang", ""),
+    ],
+)
+def test_what_cannot_be_compiled_on_a_gpu_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+    triton: bool,
+    capability: tuple[int, int],
+    compilers: str,
+    said: str,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr("mintnet.training.fast.HAS_TRITON", triton)
+    monkeypatch.setattr("shutil.which", lambda name: name if name in compilers.split() else None)
+    monkeypatch.delenv("CC", raising=False)
+    path, reason = fast_path(DensityTask(Flow.preset("digits")), "float32", Devices())
+    assert path == FastPath(torch.float32, compiled=not said)
+    assert said in reason and ("not compiled" in reason) == bool(said) and "\n" not in reason
+
+
 def test_old_gpus_have_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))

@@ -12,11 +12,10 @@ from torch import Tensor
 
 from mintnet.bench.textbook import textbook_net
 from mintnet.data import ImageData
-from mintnet.kernels import HAS_TRITON
 from mintnet.models import Flow
 from mintnet.models.fast import fast_transform, why_not_fast
 from mintnet.models.noise import uniform_noise
-from mintnet.training.fast import has_compiler
+from mintnet.training.fast import has_compiler, why_not_compiled
 from mintnet.training.plan import Plan
 from mintnet.training.recipe import Recipe
 
@@ -73,7 +72,7 @@ def ways_for(flow: Flow, device: torch.device, compile: bool = True) -> list[Way
         Way("ours, TF32", "plain", "tf32"),
     ]
     if fast and torch.cuda.get_device_capability(device) >= (8, 0):
-        name = "ours, fast, bf16" if HAS_TRITON else "ours, fast, not compiled, bf16"
+        name = "ours, fast, bf16" if not why_not_compiled() else "ours, fast, not compiled, bf16"
         ways.append(Way(name, "recorded", "bf16"))
     return ways
 
@@ -111,8 +110,8 @@ def make_step(way: Way, flow: Flow, images: Tensor, recipe: Recipe) -> Step:
 def _recorded_step(way: Way, flow: Flow, images: Tensor, recipe: Recipe) -> Step:
     """The step of `mintnet train` on a GPU, with all that belongs to it.
 
-    Without a GPU it is not recorded, nor compiled: then it only shows that it works. Without
-    Triton it is not compiled either, as in training.
+    Without a GPU it is not recorded, nor compiled: then it only shows that it works. Nor
+    is it compiled where training would not be.
     """
     from mintnet.training.module import TrainingModule
     from mintnet.training.recorded import RecordedStep
@@ -120,7 +119,7 @@ def _recorded_step(way: Way, flow: Flow, images: Tensor, recipe: Recipe) -> Step
 
     cuda = images.is_cuda
     task = DensityTask(flow)
-    task.fast = FastPath(way.dtype, compiled=cuda and HAS_TRITON)
+    task.fast = FastPath(way.dtype, compiled=cuda and not why_not_compiled())
     recipe = recipe.changed(batch_size=len(images), validation=0.0, learning_rate=RATE)
     data = ImageData("random", images.cpu(), levels=flow.levels)
     module = TrainingModule(task, data, Plan("random", recipe)).to(images.device)
