@@ -105,7 +105,13 @@ def test_the_sweep(
 
 def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny_flow(4, 0).save(tmp_path / "model", preset="tiny", data="digits")
-    for words, reason in ((["-n", "0"], "at least one sample"), (["--repeats", "0"], "repeats 0")):
+    mistakes = {
+        ("-n", "0"): "at least one sample",
+        ("--repeats", "0"): "repeats 0",
+        ("--step", "0"): "got 0.0",
+        ("--step", "nan"): "got nan",
+    }
+    for words, reason in mistakes.items():
         with pytest.raises(SystemExit) as end:
             main(["bench", "sample", str(tmp_path / "model"), *words])
         assert end.value.code == 1 and reason in capsys.readouterr().err

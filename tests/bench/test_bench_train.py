@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mintnet.bench import bench_train
 from mintnet.bench import train as train_module
 from mintnet.bench.machine import commit
 from mintnet.bench.memory import PeakMemory, free_memory
 from mintnet.bench.steps import Way, make_step, ways_for
-from mintnet.bench.textbook import textbook_net
+from mintnet.bench.textbook import textbook_evaluator, textbook_net
 from mintnet.bench.train import moved_from_start, our_batch
 from mintnet.bench.work import copy_ceiling, least_traffic, matrix_ceiling, unmasked_flops
 from mintnet.cli import main
@@ -24,6 +25,7 @@ CPU = torch.device("cpu")
 WAYS = [
     Way("textbook", "textbook"),
     Way("plain", "plain"),
+    Way("two sums", "two-sums"),
     Way("fast", "recorded"),
     Way("fast, bf16", "recorded", "bf16"),
 ]
@@ -34,8 +36,29 @@ def test_the_textbook_version_is_the_same_function() -> None:
         config = MintNetConfig(shape, pairs=(1, 1), filters=(3, 2), activation=activation)
         flow = moved_from_start(Flow(config)).double()
         x = torch.randn(4, *shape, dtype=torch.float64)
-        for found, expected in zip(textbook_net(flow.net, x), flow.net(x), strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+        for two_sums in (False, True):
+            version = textbook_net(flow.net, x, two_sums)
+            for found, expected in zip(version, flow.net(x), strict=True):
+                torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_two_sums_need_no_tensor_larger_than_a_hidden_layer() -> None:
+    layer = tiny_flow(4, 0).net.layers()[0]
+    x, sizes = torch.randn(2, *layer.event_shape), []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            out = function(*args, **(kwargs or {}))
+            sizes.append(out.numel() if isinstance(out, torch.Tensor) else 0)
+            return out
+
+    hidden = x.numel() * layer.filters
+    for two_sums, most in ((True, hidden), (False, hidden * layer.filters)):
+        evaluate = textbook_evaluator(layer, two_sums)
+        sizes.clear()
+        with Watch(), torch.no_grad():
+            evaluate(x)
+        assert max(sizes) == most
 
 
 def test_every_way_does_the_same_step() -> None:
@@ -50,6 +73,7 @@ def test_every_way_does_the_same_step() -> None:
     first = losses["textbook"]
     assert first[0] > first[1] > first[2]
     assert losses["plain"] == pytest.approx(first, rel=1e-5)
+    assert losses["two sums"] == pytest.approx(first, rel=1e-5)
     # The recorded step draws its own noise, which moves the mean of five images a little.
     assert losses["fast"] == pytest.approx(first, rel=0.05)
     assert losses["fast, bf16"] == pytest.approx(losses["fast"], rel=0.01)
@@ -60,7 +84,7 @@ def test_rows_hold_what_they_say() -> None:
     flow = tiny_flow(4, 0)
     before = flow.net.layers()[0].weight1.clone()
     lines: list[str] = []
-    ways = WAYS[:3]
+    ways = WAYS[:4]
     figures = bench_train(flow, CPU, (2, 3, 2), repeats=3, ways=ways, note=lines.append)
     assert torch.equal(flow.net.layers()[0].weight1, before)
     rows = figures["rows"]
@@ -79,7 +103,7 @@ def test_rows_hold_what_they_say() -> None:
         ceiling = figures["ceilings"]["matrix_tflops"][row["precision"]]
         assert row["share_of_matrix_product"] == pytest.approx(flops / ceiling)
         assert row["share_of_copy"] > 0 and row["first_step_seconds"] > 0
-    best = max(row["images_per_second"] for row in rows if row["kind"] == "textbook")
+    best = max(row["images_per_second"] for row in rows if row["kind"] in ("textbook", "two-sums"))
     assert all(row["speedup"] == row["images_per_second"] / best for row in rows)
     assert "textbook, batch 2, 4 × 4" in lines
     assert not torch.backends.cudnn.benchmark
@@ -158,15 +182,38 @@ def test_batches_and_ways_follow_the_device(monkeypatch: pytest.MonkeyPatch) -> 
     assert our_batch(mnist, torch.device("cuda")) == 512
     names = [way.name for way in ways_for(mnist, CPU)]
     monkeypatch.setattr("mintnet.bench.steps.has_compiler", lambda: False)
-    assert [way.name for way in ways_for(mnist, CPU)] == ["textbook", "ours"] == names[:2]
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    assert [way.name for way in ways_for(mnist, CPU)] == names[:3]
+    assert names[:3] == ["textbook", "textbook, two sums", "ours"]
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
     assert [(way.kind, way.precision) for way in ways_for(mnist, torch.device("cuda"))] == [
         ("textbook", "float32"),
         ("textbook", "tf32"),
+        ("two-sums", "tf32"),
         ("plain", "float32"),
         ("plain", "tf32"),
         ("recorded", "bf16"),
     ]
+
+
+def test_without_triton_nothing_is_compiled_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr("mintnet.training.fast.HAS_TRITON", False)
+    (way,) = [w for w in ways_for(tiny_flow(4, 0), torch.device("cuda")) if w.kind == "recorded"]
+    assert way.name == "ours, fast, not compiled, bf16"
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    seen = []
+
+    def stop(*arguments: object) -> None:
+        raise InterruptedError
+
+    def path(dtype: torch.dtype, compiled: bool) -> None:
+        seen.append(compiled)
+        stop()
+
+    monkeypatch.setattr("mintnet.training.task.FastPath", path)
+    with pytest.raises(InterruptedError):
+        make_step(way, tiny_flow(4, 0), torch.zeros(2, 1, 4, 4).byte(), Recipe())
+    assert seen == [False]
 
 
 def test_memory_is_seen() -> None:
@@ -190,7 +237,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     content = json.loads(figures.read_text())
     assert shlex.split(content["command"]) == ["mintnet", *arguments, *more]
     assert content["commit"] == commit() and content["machine"]["device"]
-    assert content["preset"] == "digits" and len(content["rows"]) == 4
+    assert content["preset"] == "digits" and len(content["rows"]) == 6
 
 
 @pytest.mark.parametrize(
@@ -200,6 +247,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["digits", "--batches", "0"], "at least one image"),
         (["digits", "--repeats", "0"], "at least one step"),
         (["digits", "--device", "abacus"], "unknown device"),
+        (["digits", "--time-limit", "-1"], "seconds from 0 on; got -1"),
+        (["digits", "--time-limit", "nan"], "seconds from 0 on; got nan"),
     ],
 )
 def test_mistakes_are_one_line(

@@ -40,6 +40,10 @@ def test_bench_of_nothing(fails, model):
     assert fails(["bench", "invert", model, "--step", 0, "--count", 1], "step", 0)
 
 
+def test_options_of_training_that_contradict_each_other(fails):
+    assert fails(["train", "digits", "--plain", "--compile"], "--plain", "--compile")
+
+
 @pytest.fixture
 def nothing_is_computed(monkeypatch):
     """Any computation with a model is a failure."""
@@ -60,6 +64,8 @@ def test_output_is_checked_before_the_work(fails, model):
         "model": (
             ["bench", "invert", model],
             ["bench", "growth"],
+            ["bench", "train", "digits"],
+            ["bench", "sample", model],
             ["sample", model],
             ["reconstruct", model],
             ["interpolate", model],
@@ -71,7 +77,7 @@ def test_output_is_checked_before_the_work(fails, model):
         for command in commands:
             for place in ("file/a.png", "folder.png"):
                 assert fails([*command, "--out", place], "--out", place, "cannot be written")
-    for command in (["evaluate", "c"], ["explain", "c", "test:0"], *monitored["model"][:2]):
+    for command in (["evaluate", "c"], ["explain", "c", "test:0"], *monitored["model"][:4]):
         assert fails([*command, "--out", "a.txt"], "--out", "a.txt", ".png")
     Path("a.json").mkdir()
     assert fails(["explain", "c", "test:0", "--out", "a.png"], "a.json")

@@ -226,3 +226,11 @@ def test_evaluation_does_not_depend_on_the_batch():
     torch.testing.assert_close(one, two, atol=1e-5, rtol=0)
     with pytest.raises(RunError, match="no labels"):
         evaluate_classifier(model, ImageData("digits", data.images, None, 17))
+
+
+@pytest.mark.parametrize("option", [{"pairs": (1,)}, {"filters": (3,)}, {"kernel_size": 0}])
+def test_a_resnet_has_no_mint_layers(option):
+    images = torch.randint(0, 256, (20, 1, 28, 28), dtype=torch.uint8)
+    data = ImageData("mnist", images, torch.arange(20) % 10)
+    with pytest.raises(ValueError, match="a ResNet has none"):
+        build_classifier("mnist-resnet", data, 0, **option)

@@ -13,12 +13,14 @@ import torch
 from training_processes import TINY, finish, start
 
 from mintnet import files
-from mintnet.models import Flow
+from mintnet.models import Classifier, Flow
 from mintnet.models.locate import load_flow
 from mintnet.training import Cadence, RunError, train
 from mintnet.training.checkpoint import Checkpoint
+from mintnet.training.classification import ClassificationTask
 from mintnet.training.ema import MovingAverage
 from mintnet.training.folder import RunFolder
+from mintnet.training.module import TrainingModule
 from mintnet.training.task import DensityTask
 
 
@@ -233,6 +235,62 @@ def test_a_step_that_is_not_finite_is_left_out(tmp_path, tiny, monkeypatch, ema)
     rows = [json.loads(line) for line in metrics.splitlines()]
     left = [row for row in rows if row["kind"] == "left out"]
     assert [(row["step"], row["in_a_row"]) for row in left] == [(7, 1), (8, 2)]
+
+
+def test_a_run_with_a_step_left_out_goes_on_as_if_it_had_not_stopped(tmp_path, tiny, monkeypatch):
+    measure, step, stop = DensityTask.measure, TrainingModule._plain_step, [None]
+
+    def far_out(self, batch):
+        found = measure(self, batch)
+        return {**found, "loss": found["loss"] * math.inf} if stop[0] in (7, 9) else found
+
+    def watched(self, places):
+        stop[0] = self.step
+        if self.step == kill[0]:
+            raise KeyboardInterrupt
+        step(self, places)
+
+    monkeypatch.setattr(DensityTask, "measure", far_out)
+    monkeypatch.setattr(TrainingModule, "_plain_step", watched)
+    options = {"validation": 0.0, "max_steps": 30, "ema": 0.9}
+    kill = [-1]
+    whole = tiny(tmp_path / "whole", **options)
+    kill = [12]
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        tiny(tmp_path / "run", **options)
+    kill = [-1]
+    rest = tiny(tmp_path / "run", resume=True, **options)
+    assert (whole["steps_left_out"], rest["steps_left_out"], rest["resumed_from"]) == (2, 2, 10)
+    a, b = (Checkpoint.read(tmp_path / name / "checkpoint.pt") for name in ("whole", "run"))
+    assert same((a.model, a.optimizer, a.average), (b.model, b.optimizer, b.average))
+    again = tiny(tmp_path / "run", resume=True, **options)
+    assert again["steps_left_out"] == 2  # also of a run that has nothing left to do
+
+
+@pytest.mark.parametrize("far", [math.inf, 1.0])
+def test_a_step_left_out_leaves_the_statistics_of_a_classifier(tmp_path, monkeypatch, far):
+    """Also where its activations are not finite, and so the statistics that it leaves."""
+    measure, prepared, calls, seen = ClassificationTask.measure, Classifier.prepared, [], {}
+
+    def far_out(self, batch):
+        calls.append(batch)
+        if self.model.training:
+            seen[len(calls)] = [b.clone() for b in self.model.buffers()]
+        found = measure(self, batch)
+        if len(calls) == 7:
+            found["loss"] = found["loss"] * math.inf
+        return found
+
+    def with_a_pixel(self, images):
+        return prepared(self, images) * (far if len(calls) == 7 else 1.0)
+
+    monkeypatch.setattr(ClassificationTask, "measure", far_out)
+    monkeypatch.setattr(Classifier, "prepared", with_a_pixel)
+    small = {"pairs": (1, 1), "filters": (3, 1), "batch_size": 16, "max_steps": 20}
+    figures = train("digits-classifier", tmp_path / "run", validation=0.0, ema=0.5, **small)
+    assert (figures["steps"], figures["steps_left_out"]) == (20, 1)
+    assert all(torch.equal(a, b) for a, b in zip(seen[7], seen[8], strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(seen[8], seen[9], strict=True))
 
 
 def test_steps_that_are_never_finite_stop_the_run(tmp_path, tiny, monkeypatch):

@@ -12,14 +12,15 @@ from mintnet.data import load
 from mintnet.models import Flow
 from mintnet.models.noise import uniform_noise
 from mintnet.training import Cadence, train
-from mintnet.training.build import build_flow
+from mintnet.training.build import build_classifier, build_flow
+from mintnet.training.classification import ClassificationTask
 from mintnet.training.devices import Devices
 from mintnet.training.fast import chosen_precision, fast_path
 from mintnet.training.module import TrainingModule
 from mintnet.training.plan import Plan
 from mintnet.training.recorded import RecordedStep
 from mintnet.training.schedule import learning_rate
-from mintnet.training.task import DensityTask, FastPath
+from mintnet.training.task import Batch, DensityTask, FastPath
 
 OPTIONS = {
     "pairs": (1,),
@@ -169,9 +170,83 @@ def test_the_path_on_a_gpu(
     assert (path is not None) == (said == "fast kernels in bf16")
 
 
+@pytest.mark.parametrize(
+    ("triton", "capability", "compilers", "said"),
+    [
+        (False, (9, 0), "gcc", "Triton is not installed"),
+        (True, (6, 1), "gcc", "too old for Triton"),
+        (True, (7, 5), "", "no C compiler"),
+        (True, (7, 5), "clang", ""),
+    ],
+)
+def test_what_cannot_be_compiled_on_a_gpu_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+    triton: bool,
+    capability: tuple[int, int],
+    compilers: str,
+    said: str,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr("mintnet.training.fast.HAS_TRITON", triton)
+    monkeypatch.setattr("shutil.which", lambda name: name if name in compilers.split() else None)
+    monkeypatch.delenv("CC", raising=False)
+    path, reason = fast_path(DensityTask(Flow.preset("digits")), "float32", Devices())
+    assert path == FastPath(torch.float32, compiled=not said)
+    assert said in reason and ("not compiled" in reason) == bool(said) and "\n" not in reason
+
+
 def test_old_gpus_have_no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
     assert chosen_precision(Devices()) == "float32"
     path, reason = fast_path(DensityTask(Flow.preset("digits")), "bf16", Devices())
     assert path is None and "no bf16" in reason
+
+
+def test_more_pieces_than_images_are_as_many_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OPTIONS, "accumulate", 40)
+    module, step = _module()
+    sizes, measure = [], module.task.measure
+
+    def measured(batch: Batch) -> dict[str, torch.Tensor]:
+        sizes.append(len(batch.images))
+        return measure(batch)
+
+    monkeypatch.setattr(module.task, "measure", measured)
+    *_, finite = step(next(iter(module.train_dataloader())), 0, 1e-3, 0).tolist()
+    assert finite == 1 and sizes == 32 * [1]
+
+
+@pytest.mark.parametrize("far", [math.inf, math.nan, 1.0])
+def test_a_step_left_out_of_a_classifier_leaves_all_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, far: float
+) -> None:
+    """Weights, statistics of batch normalization, moments, their counters and the average."""
+    plan = Plan.of("digits-classifier", pairs=(1, 1), filters=(3, 1), ema=0.5, batch_size=32)
+    data = load("digits", "train")
+    model = build_classifier("digits-classifier", data, 0, plan.pairs, plan.filters)
+    task = ClassificationTask(model)
+    task.fast = FastPath(torch.float32, compiled=False)
+    module = TrainingModule(task, data, plan)
+    step = RecordedStep(module, module.configure_optimizers(), record=False)
+    batches = list(module.train_dataloader())
+    step(batches[0], 0, 1e-3, 0)
+    before = [tensor.clone() for tensor in step._state()]
+    prepared, measure = model.prepared, task.measure
+    monkeypatch.setattr(model, "prepared", lambda images: prepared(images) * far)
+
+    def measured(batch: Batch) -> dict[str, torch.Tensor]:
+        found = measure(batch)  # if far is 1, activations are finite and the loss alone is not
+        return {**found, "loss": found["loss"] * math.inf}
+
+    monkeypatch.setattr(task, "measure", measured)
+    loss, *_, finite = step(batches[1], 0, 1e-3, 1).tolist()
+    assert not math.isfinite(loss) and finite == 1
+    for tensor, value in zip(step._state(), before, strict=True):
+        assert torch.equal(tensor, value)
+
+
+def test_plain_and_compile_contradict_each_other() -> None:
+    with pytest.raises(ValueError, match="--plain and --compile contradict"):
+        Devices(fast=False, compile=True)

@@ -15,12 +15,15 @@ from mintnet.data import ImageData
 from mintnet.models import Flow
 from mintnet.models.fast import fast_transform, why_not_fast
 from mintnet.models.noise import uniform_noise
-from mintnet.training.fast import has_compiler
+from mintnet.training.fast import has_compiler, why_not_compiled
 from mintnet.training.plan import Plan
 from mintnet.training.recipe import Recipe
 
 RATE = 1e-6
 """Of learning: the weights hardly move, so that every step has the same work."""
+
+TEXTBOOK = ("textbook", "two-sums")
+"""Kinds of ways that ours are compared with."""
 
 Step = Callable[[], Tensor]
 """One step of training; gives the loss, which waits on the device."""
@@ -32,8 +35,9 @@ class Way:
 
     Attributes:
         name: for people.
-        kind: ``textbook``, ``plain``, ``compiled`` (by torch.compile, on a CPU) or ``recorded``
-            (the fast path, its step as one CUDA graph).
+        kind: ``textbook`` (all K × K products of Eq. 3), ``two-sums`` (the same with slopes summed
+            in turn), ``plain``, ``compiled`` (by torch.compile, on a CPU) or ``recorded`` (the
+            fast path, its step as one CUDA graph).
         precision: of products: ``float32``, ``tf32`` or ``bf16``.
     """
 
@@ -48,25 +52,28 @@ class Way:
 
 
 def ways_for(flow: Flow, device: torch.device, compile: bool = True) -> list[Way]:
-    """What is compared on a device: the textbook version, and ours as far as it goes there.
+    """What is compared on a device: textbook versions, and ours as far as it goes there.
 
     Examples:
         >>> [way.name for way in ways_for(Flow.preset("digits"), torch.device("cpu"), False)]
-        ['textbook', 'ours']
+        ['textbook', 'textbook, two sums', 'ours']
     """
     fast = not why_not_fast(flow.net)
     if device.type != "cuda":
         compiled = [Way("ours, compiled", "compiled")]
         more = compiled if compile and fast and has_compiler() else []
-        return [Way("textbook", "textbook"), Way("ours", "plain"), *more]
+        textbook = [Way("textbook", "textbook"), Way("textbook, two sums", "two-sums")]
+        return [*textbook, Way("ours", "plain"), *more]
     ways = [
         Way("textbook, float32", "textbook"),
         Way("textbook, TF32", "textbook", "tf32"),
+        Way("textbook, two sums, TF32", "two-sums", "tf32"),
         Way("ours, float32", "plain"),
         Way("ours, TF32", "plain", "tf32"),
     ]
     if fast and torch.cuda.get_device_capability(device) >= (8, 0):
-        ways.append(Way("ours, fast, bf16", "recorded", "bf16"))
+        name = "ours, fast, bf16" if not why_not_compiled() else "ours, fast, not compiled, bf16"
+        ways.append(Way(name, "recorded", "bf16"))
     return ways
 
 
@@ -80,6 +87,7 @@ def make_step(way: Way, flow: Flow, images: Tensor, recipe: Recipe) -> Step:
         return _recorded_step(way, flow, images, recipe)
     transform = {
         "textbook": partial(textbook_net, flow.net),
+        "two-sums": partial(textbook_net, flow.net, two_sums=True),
         "plain": None,
         "compiled": partial(fast_transform, flow.net, dtype=way.dtype),
     }[way.kind]
@@ -102,7 +110,8 @@ def make_step(way: Way, flow: Flow, images: Tensor, recipe: Recipe) -> Step:
 def _recorded_step(way: Way, flow: Flow, images: Tensor, recipe: Recipe) -> Step:
     """The step of `mintnet train` on a GPU, with all that belongs to it.
 
-    Without a GPU it is not recorded, nor compiled: then it only shows that it works.
+    Without a GPU it is not recorded, nor compiled: then it only shows that it works. Nor
+    is it compiled where training would not be.
     """
     from mintnet.training.module import TrainingModule
     from mintnet.training.recorded import RecordedStep
@@ -110,7 +119,7 @@ def _recorded_step(way: Way, flow: Flow, images: Tensor, recipe: Recipe) -> Step
 
     cuda = images.is_cuda
     task = DensityTask(flow)
-    task.fast = FastPath(way.dtype, compiled=cuda)
+    task.fast = FastPath(way.dtype, compiled=cuda and not why_not_compiled())
     recipe = recipe.changed(batch_size=len(images), validation=0.0, learning_rate=RATE)
     data = ImageData("random", images.cpu(), levels=flow.levels)
     module = TrainingModule(task, data, Plan("random", recipe)).to(images.device)

@@ -1,4 +1,4 @@
-"""A whole step of training, ours against the textbook version, in one run."""
+"""A whole step of training, ours against textbook versions, in one run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from mintnet.bench.invert import Note
 from mintnet.bench.machine import machine, timings
 from mintnet.bench.memory import PeakMemory, free_memory
-from mintnet.bench.steps import Step, Way, make_step, ways_for
+from mintnet.bench.steps import TEXTBOOK, Step, Way, make_step, ways_for
 from mintnet.bench.work import copy_ceiling, least_traffic, matrix_ceiling, unmasked_flops
 from mintnet.models import Flow
 from mintnet.training.devices import float32_math
@@ -91,6 +91,8 @@ def bench_train(
         raise ValueError(f"a batch has at least one image; got {min(sizes)}")
     if repeats < 1:
         raise ValueError(f"at least one step must be timed; got repeats {repeats}")
+    if not time_limit >= 0:  # nan neither
+        raise ValueError(f"the time limit is a number of seconds from 0 on; got {time_limit}")
     setting = Setting(device, recipe or Recipe(), repeats, time_limit, note)
     flow = moved_from_start(flow)
     ways = list(ways or ways_for(flow, device, compile))
@@ -100,10 +102,10 @@ def bench_train(
         groups = [[way] for way in ways] if device.type == "cuda" else [ways]
         for group in groups:
             rows += _measure(flow, group, batch, limits, setting)
-    textbook = [row["images_per_second"] for row in rows if _is_done(row, "textbook")]
-    for row in rows:
-        if textbook and "failure" not in row:
-            row["speedup"] = row["images_per_second"] / max(textbook)
+    done = [row for row in rows if "failure" not in row]
+    textbook = [row["images_per_second"] for row in done if row["kind"] in TEXTBOOK]
+    for row in done if textbook else ():
+        row["speedup"] = row["images_per_second"] / max(textbook)
     figures: dict[str, Any] = {
         "net": flow.net.config.to_dict(),
         "gflop_an_image": unmasked_flops(flow.net) / 1e9,
@@ -285,10 +287,6 @@ def _arithmetic(way: Way) -> Iterator[None]:
             yield
     finally:
         torch.backends.cudnn.benchmark = before
-
-
-def _is_done(row: dict[str, Any], kind: str) -> bool:
-    return row["kind"] == kind and "failure" not in row
 
 
 def _gib(size: int | None) -> float | None:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from mintnet.cli.bench import with_origin
 from mintnet.cli.command import Command, Count, Model
-from mintnet.cli.output import console, write_picture
+from mintnet.cli.output import PLOTS, check_output, console, write_picture
 
 COLUMNS = ("n", "way", "seconds", "speed-up", "evaluations", "certified", "residual", "GiB")
 
@@ -52,6 +52,7 @@ class BenchSample(Command):
         from mintnet.figures import render
         from mintnet.figures.bench import draw_sample
 
+        check_output(self.out, PLOTS)
         out, model = console(), open_model(self.model, self.device)
         figures = bench_sample(
             model.flow,
@@ -81,8 +82,8 @@ class BenchSample(Command):
         out.print(table)
         out.print(
             f"Algorithm 1: 120 steps of α = 1/{1 / figures['tuned_step']:g} in each layer, with "
-            f"Eq. 2 and Eq. 3 written out, and no check. Residuals are end to end, the worst of "
-            f"all samples."
+            f"Eq. 2 and Eq. 3 written out, the sums of Eq. 3 in turn, and no check. Residuals are "
+            f"end to end, the worst of all samples."
         )
         kind = self.out.suffix.lower()[1:]
         picture = render(partial(draw_sample, figures=figures), kind=kind)

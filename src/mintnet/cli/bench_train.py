@@ -14,14 +14,14 @@ from rich.table import Table
 
 from mintnet.cli.bench import with_origin
 from mintnet.cli.command import Command
-from mintnet.cli.output import console, write_picture
+from mintnet.cli.output import PLOTS, check_output, console, write_picture
 
 COLUMNS = ("way", "batch", "images/s", "×", "ms", "±", "GiB", "TFLOP/s", "product", "copy")
 
 
 @dataclass(kw_only=True)
 class BenchTrain(Command):
-    """Time a step of training, ours against the textbook version: speed, memory, ceilings."""
+    """Time a step of training, ours against textbook versions: speed, memory, ceilings."""
 
     preset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PRESET")]
     """The network: digits, mnist, cifar10 or imagenet32. Images are random."""
@@ -55,6 +55,7 @@ class BenchTrain(Command):
         from mintnet.models import Flow
         from mintnet.training.recipe import recipe_for
 
+        check_output(self.out, PLOTS)
         out, device = console(), pick_device(self.device)
         flow = Flow.preset(self.preset)
         figures = bench_train(
@@ -121,9 +122,10 @@ def _say(out: Console, figures: dict[str, Any]) -> None:
     limits = figures["ceilings"]
     products = ", ".join(f"{name} {t:.3g}" for name, t in limits["matrix_tflops"].items())
     out.print(
-        f"×: images/s over the textbook's best; ms: median, ± half of the interquartile range; "
-        f"TFLOP/s: weights that no mask clears; product, copy: shares of what a large matrix "
-        f"product ({products} TFLOP/s) and a large copy "
+        f"textbook: Eq. 2 and Eq. 3 written out, all K × K products of Eq. 3 in one tensor, or its "
+        f"two sums in turn; ×: images/s over the textbook's best; ms: median, ± half of the "
+        f"interquartile range; TFLOP/s: weights that no mask clears; product, copy: shares of "
+        f"what a large matrix product ({products} TFLOP/s) and a large copy "
         f"({limits['copy_gb_per_second']:.3g} GB/s) reached in this run, the copy for what a "
         f"step moves at least. Random images, fresh weights moved away from 0."
     )

@@ -97,7 +97,7 @@ def build_classifier(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(seed, "weights"))
         if kind == "resnet":
-            if pairs or filters or kernel_size:
+            if (pairs, filters, kernel_size) != (None, None, None):
                 raise ValueError(
                     "--pairs, --filters and --kernel-size are for Mint layers; a ResNet has none"
                 )

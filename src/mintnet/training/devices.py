@@ -50,6 +50,10 @@ class Devices:
     fast: bool = True
     compile: bool = False
 
+    def __post_init__(self) -> None:
+        if self.compile and not self.fast:
+            raise ValueError("--plain and --compile contradict each other; give one of them")
+
     @property
     def cuda(self) -> bool:
         """Whether the run will be on GPUs of this kind."""

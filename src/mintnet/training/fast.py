@@ -11,6 +11,9 @@ from mintnet.kernels import HAS_TRITON
 from mintnet.training.devices import Devices
 from mintnet.training.task import FastPath, Task
 
+OLDEST = (7, 0)
+"""The least compute capability that Triton takes."""
+
 
 def chosen_precision(devices: Devices) -> str:
     """What ``auto`` means here: bf16 where matrix units have it, else float32.
@@ -42,9 +45,9 @@ def fast_path(task: Task, precision: str, devices: Devices) -> tuple[FastPath | 
     if precision == "bf16" and torch.cuda.get_device_capability() < (8, 0):
         return None, "plain kernels: this GPU has no bf16"
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    if not HAS_TRITON:
-        return FastPath(dtype, compiled=False), f"fast kernels in {precision}, not compiled: " + (
-            "Triton is not installed"
+    if reason := why_not_compiled():
+        return FastPath(dtype, compiled=False), (
+            f"fast kernels in {precision}, not compiled: {reason}"
         )
     return FastPath(dtype, compiled=True), f"fast kernels in {precision}; compiling takes a minute"
 
@@ -62,6 +65,17 @@ def _compiled_path(task: Task, precision: str, devices: Devices) -> tuple[FastPa
     return FastPath(torch.float32, compiled=True), "compiled kernels; compiling takes minutes"
 
 
+def why_not_compiled() -> str:
+    """Why torch.compile cannot serve on the GPU, or nothing if it can."""
+    if not HAS_TRITON:
+        return "Triton is not installed"
+    if torch.cuda.get_device_capability() < OLDEST:
+        return "this GPU is too old for Triton"
+    if not _is_there(os.environ.get("CC"), "gcc", "clang"):
+        return "there is no C compiler, which Triton needs"
+    return ""
+
+
 def has_compiler() -> bool:
     """Whether there is a C++ compiler, which torch.compile needs on a CPU.
 
@@ -69,5 +83,8 @@ def has_compiler() -> bool:
         >>> has_compiler() in (True, False)
         True
     """
-    names = (os.environ.get("CXX"), "g++", "clang++", "c++")
-    return any(name and shutil.which(name) for name in names)
+    return _is_there(os.environ.get("CXX"), "g++", "clang++", "c++")
+
+
+def _is_there(*programs: str | None) -> bool:
+    return any(name and shutil.which(name) for name in programs)

@@ -25,7 +25,7 @@ class RunFolder:
     .. code-block:: text
 
         run.json           preset, recipe, seed, data, network, versions
-        metrics.jsonl      one line for each report and each validation
+        metrics.jsonl      one line for each report, each validation and each step left out
         checkpoint.pt      the state to resume from
         last/, best/       saved models: the newest weights, and the best on held-out images
         samples/           grids of samples, one for each time they were drawn
@@ -122,7 +122,8 @@ class RunFolder:
     def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of ``metrics.jsonl``; a last line cut short by a kill is passed over.
 
-        Rows have ``kind`` (``train`` or ``validation``), ``step``, ``epoch`` and figures.
+        Rows have ``kind`` (``train``, ``validation``, ``left out`` for a step that was, or
+        ``samples`` where there are none), ``step``, ``epoch`` and figures.
         """
         rows = []
         for line in self.metrics.read_text().splitlines() if self.metrics.exists() else ():

@@ -46,8 +46,6 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
         self.best, self.best_step = start.best, start.best_step
         self.meter = Meter(start.seconds)
         self.saved = time.monotonic()
-        self.left_out = 0
-        """Steps of this part of the run that changed nothing."""
         self.train: dict[str, float] = {}
         self.validation: dict[str, float] = {}
 
@@ -106,7 +104,6 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
 
     def _leave_out(self, trainer: Trainer, module: TrainingModule) -> None:
         """Say so; the time counts, while figures that are not finite would hide all others."""
-        self.left_out += 1
         self.meter.add({}, 0)
         self._write(trainer, module, "left out", {"in_a_row": module.left_out})
         if module.left_out == 1:

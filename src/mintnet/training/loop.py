@@ -255,7 +255,7 @@ def _figures(
         "finished": module.step >= module.total,
         "resumed_from": resumed_from,
         "seconds": keeper.meter.seconds,
-        "steps_left_out": keeper.left_out,
+        "steps_left_out": sum(row.get("kind") == "left out" for row in folder.read_metrics()),
         "train": keeper.train,
         "validation": keeper.validation,
         "figure": module.task.figure_names[0],

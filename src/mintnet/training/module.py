@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -29,6 +30,8 @@ from mintnet.training.task import Batch, Task
 SLOW_VALIDATION = ((1024, 256), (math.inf, 64))
 """Where the device is slow: up to so many dimensions, so many held-out images are validated on."""
 
+
+_NOTHING: Mapping[str, Tensor] = {}
 
 PATIENCE = 20
 """Steps in a row that may be left out since their loss or gradient is not finite."""
@@ -185,16 +188,21 @@ class TrainingModule(LightningModule):
         if not finite:
             raise NotFiniteError("the weights are no longer finite")
 
-    def _counts(self, norm: float) -> bool:
+    def _counts(self, norm: float, before: Mapping[str, Tensor] = _NOTHING) -> bool:
         """Whether a step has a finite loss and gradient; one that has not is left out.
 
         A single image can be far out, for one draw of noise. Only if step after step is so, it
-        is the weights, and the run stops.
+        is the weights, and the run stops. Statistics of batch normalization become what they were
+        ``before``: until they are shared, those of each process are its own, and all processes
+        have to come to the same conclusion.
         """
         if math.isfinite(self.means["loss"]) and math.isfinite(norm):
             self.left_out = 0
             return True
         self.left_out += 1
+        statistics = float_buffers(self.model)
+        for name, value in before.items():
+            statistics[name].copy_(value)
         if self.left_out > self.patience or not self.is_finite():
             raise NotFiniteError(f"the loss is {self.means['loss']:g}, its gradient {norm:g}")
         return False
@@ -205,6 +213,7 @@ class TrainingModule(LightningModule):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(recipe, self.step, self.total)
         optimizer.zero_grad()
+        before = {name: b.clone() for name, b in float_buffers(self.model).items()}
         own = part_of(places, self.trainer.global_rank, world)
         pieces = [piece for piece in own.tensor_split(recipe.accumulate) if len(piece)]
         sums = self.no_sums()
@@ -216,7 +225,7 @@ class TrainingModule(LightningModule):
             self.add(sums, measured)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip or float("inf"))
         self.means = self._means(sums, len(places))
-        if not self._counts(float(norm)):
+        if not self._counts(float(norm), before):
             return
         optimizer.step()
         self._share_statistics()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from mintnet.training.ema import float_buffers
+
 if TYPE_CHECKING:
     from mintnet.training.module import TrainingModule
 
@@ -14,8 +16,9 @@ if TYPE_CHECKING:
 class RecordedStep:
     """Look-up, augmentation, loss, gradients, clipping, AMSGrad and the moving average.
 
-    A step whose loss or gradient is not finite leaves weights, moments and average as they were,
-    as the plain step does, and the caller sees it in what is returned.
+    A step whose loss or gradient is not finite leaves weights, statistics of batch normalization,
+    moments and average as they were, as the plain step does, and the caller sees it in what is
+    returned.
 
     Args:
         module: whose step it is; its images are on the device.
@@ -53,8 +56,10 @@ class RecordedStep:
         parameters = [p for p in module.model.parameters() if p.requires_grad]
         for parameter in parameters:
             parameter.grad = None
+        statistics = list(float_buffers(module.model).values())
+        before = [statistic.clone() for statistic in statistics]
         sums = module.no_sums()
-        for piece in self.places.tensor_split(recipe.accumulate):
+        for piece in self.places.tensor_split(min(recipe.accumulate, len(self.places))):
             measured = module.task.measure(module.training_batch(piece, self.epoch))
             (measured["loss"].sum() / len(self.places)).backward()
             module.add(sums, measured)
@@ -63,6 +68,8 @@ class RecordedStep:
         # Fused optimizers skip a step for which this is 1; it exists for scaled gradients.
         self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
         self.optimizer.step()
+        for statistic, value in zip(statistics, before, strict=True):
+            statistic.copy_(torch.where(bad, value, statistic))
         module.average.update_by(module.model, self.rate * ~bad)
         return torch.stack([*sums.values(), norm.double(), module.finite().double()])
 
