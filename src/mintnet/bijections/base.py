@@ -52,6 +52,7 @@ class Bijection(nn.Module, ABC):
         """x with f(x) = z, certified; raises `InversionError` otherwise. Differentiable."""
         check_input(z, self.output_shape, f"the inverse of {type(self).__name__}")
         self._check_dtype(z)
+        check_solver(solver)
         if torch.is_grad_enabled() and (z.requires_grad or _trains(self)):
             return self.differentiable_inverse(z, solver)
         return self.solve(z, solver).require(REMEDY)
@@ -65,6 +66,7 @@ class Bijection(nn.Module, ABC):
         name = f"the inverse of {type(self).__name__}"
         check_input(z, self.output_shape, name, finite=False)
         self._check_dtype(z)
+        check_solver(solver)
         return self.find(z, solver)
 
     @property
@@ -167,6 +169,14 @@ def check_input(
             f"{name} expects entries in [{domain[0]:g}, {domain[1]:g}]; got values from "
             f"{float(x.min()):.4g} to {float(x.max()):.4g}"
         )
+
+
+def check_solver(solver: object) -> None:
+    """Raise ValueError unless it is a solver, or None for the default one."""
+    if solver is None or isinstance(solver, Solver):
+        return
+    what = f"the class {solver.__name__}" if isinstance(solver, type) else repr(solver)
+    raise ValueError(f"expected a solver such as mintnet.Auto() or mintnet.Wavefront(); got {what}")
 
 
 def _capturing(x: Tensor) -> bool:
