@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from mintnet.solvers import (
     REMEDY,
@@ -53,6 +54,7 @@ class Bijection(nn.Module, ABC):
         check_input(z, self.output_shape, f"the inverse of {type(self).__name__}")
         self._check_dtype(z)
         check_solver(solver)
+        _refuse_tangents(z, *self.parameters())
         if torch.is_grad_enabled() and (z.requires_grad or _trains(self)):
             return self.differentiable_inverse(z, solver)
         return self.solve(z, solver).require(REMEDY)
@@ -67,6 +69,7 @@ class Bijection(nn.Module, ABC):
         check_input(z, self.output_shape, name, finite=False)
         self._check_dtype(z)
         check_solver(solver)
+        _refuse_tangents(z, *self.parameters())
         return self.find(z, solver)
 
     @property
@@ -177,6 +180,15 @@ def check_solver(solver: object) -> None:
         return
     what = f"the class {solver.__name__}" if isinstance(solver, type) else repr(solver)
     raise ValueError(f"expected a solver such as mintnet.Auto() or mintnet.Wavefront(); got {what}")
+
+
+def _refuse_tangents(*tensors: Tensor) -> None:
+    """Raise where forward-mode derivatives are carried: steps of a solver would spoil them."""
+    if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+        raise NotImplementedError(
+            "forward-mode derivatives through an inverse are not available; use backward(), or "
+            "the forward map: its Jacobian at x is the inverse of the one you want"
+        )
 
 
 def _capturing(x: Tensor) -> bool:
