@@ -7,6 +7,7 @@ from torch import nn
 from mintnet import Auto, Bisection, Composed, FixedPoint, InversionError, MintLayer, Wavefront
 from mintnet.calculus import (
     LOWER,
+    Convolution,
     Dense,
     Exp,
     Identity,
@@ -55,6 +56,10 @@ def test_weights_outside_the_mask_are_refused() -> None:
     weight = torch.eye(3) + 0.1
     with pytest.raises(ValueError, match="not triangular"):
         Composed(lambda x: x.through(Dense(weight, None, 3, LOWER)), (3,))
+    with pytest.raises(ValueError, match="square; got one of 3×5"):
+        Composed(
+            lambda x: x.through(Convolution(torch.ones(1, 1, 3, 5), None, 1, LOWER)), (1, 4, 4)
+        )
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
