@@ -41,6 +41,7 @@ from mintnet.solvers import (
     ResidualIteration,
     Solution,
     Status,
+    StructureError,
     Wavefront,
 )
 
@@ -84,6 +85,7 @@ __all__ = [
     "Solution",
     "Squeeze",
     "Status",
+    "StructureError",
     "Sylvester",
     "Wavefront",
     "certify",

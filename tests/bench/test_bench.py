@@ -58,6 +58,25 @@ def test_quick_and_plain(tmp_path: Path) -> None:
     assert figures["hand_written_kernels"] is False
 
 
+def test_a_bad_step_is_refused_before_anything_takes_time() -> None:
+    told: list[str] = []
+    with pytest.raises(ValueError, match=r"got 3\.5"):
+        bench_invert(_flow(), samples=3, step=3.5, note=told.append)
+    assert told == []
+
+
+def test_residuals_that_were_not_measured_are_left_out(tmp_path: Path, capsys) -> None:
+    _flow().save(tmp_path / "model")
+    place = ["--out", str(tmp_path / "plot.svg"), "--json", str(tmp_path / "figures.json")]
+    limits = ["-n", "1", "--step", "0.5", "--repeats", "1", "--time-limit", "0", "--device", "cpu"]
+    main(["bench", "invert", str(tmp_path / "model"), *limits, *place])
+    ways = json.loads((tmp_path / "figures.json").read_text())["ways"]
+    assert ways["one coordinate at a time"]["worst_residual"] is None
+    assert "nan" not in capsys.readouterr().out.replace(str(tmp_path), "")
+    drawn = (tmp_path / "plot.svg").read_text()
+    assert "residual" in drawn and "residual nan" not in drawn
+
+
 @pytest.mark.slow
 def test_what_takes_too_long_is_extrapolated_and_marked() -> None:
     figures = bench_invert(_flow(), samples=3, repeats=1, time_limit=0.0)

@@ -17,10 +17,11 @@ from mintnet import (
     MintNet,
     Squeeze,
     Status,
+    Wavefront,
 )
 from mintnet.calculus import Identity
 from mintnet.models import MintNetConfig
-from registry import away_from_zero
+from registry import CASES, Case, away_from_zero
 
 NAN, INF = float("nan"), float("inf")
 
@@ -77,6 +78,32 @@ def test_solve_refuses_wrong_shapes(bijection, shape) -> None:
 def test_empty_batches() -> None:
     y, log_det = MintLayer(1, 2, (3, 3))(torch.zeros(0, 1, 3, 3))
     assert y.shape == (0, 1, 3, 3) and log_det.shape == (0,)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_empty_batches_go_there_and_back(case: Case) -> None:
+    bijection = case.build()
+    y, log_det = bijection(case.sample_input(0))
+    assert log_det.shape == (0,)
+    x = bijection.inverse(y.detach().requires_grad_())
+    assert x.shape == (0, *case.input_shape)
+    x.sum().backward()
+    assert bijection.solve(y).converged.shape == (0,)
+
+
+@pytest.mark.parametrize("norm", [BatchNorm(2), ActNorm(2)], ids=lambda b: type(b).__name__)
+def test_norms_say_how_many_channels_they_invert(norm, raises_with) -> None:
+    for method in (norm.eval(), norm.inverse, norm.solve):
+        with raises_with(ValueError, "(batch, 2, H, W)", "got (4, 3, 5, 5)"):
+            method(torch.zeros(4, 3, 5, 5))
+
+
+@pytest.mark.parametrize("solver", [Wavefront, "wavefront", 5], ids=str)
+def test_what_is_no_solver(solver, raises_with) -> None:
+    for bijection in (MintLayer(1, 2, (3, 3)), Flip(), Chain(Flip())):
+        for method in (bijection.inverse, bijection.solve):
+            with raises_with(ValueError, "mintnet.Auto()", "got"):
+                method(torch.zeros(1, 1, 3, 3), solver)
 
 
 def test_squeezes(raises_with) -> None:

@@ -38,6 +38,8 @@ def test_bench_of_nothing(fails, model):
     assert fails(["bench", "invert", model, "--repeats", 0], "--repeats")
     assert fails(["bench", "invert", model, "--count", 0], "--count")
     assert fails(["bench", "invert", model, "--step", 0, "--count", 1], "step", 0)
+    for limit in (-1, "nan"):
+        assert fails(["bench", "invert", model, "--time-limit", limit], "time limit", "at least 0")
 
 
 def test_options_of_training_that_contradict_each_other(fails):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 from mintnet import (
     Auto,
@@ -108,6 +109,20 @@ def test_second_derivatives_are_refused() -> None:
     z = torch.randn(1, 2, 1, 2, dtype=torch.float64, requires_grad=True)
     with pytest.raises(RuntimeError, match="second derivatives"):
         torch.autograd.grad(layer.inverse(z).sum(), z, create_graph=True)
+
+
+@pytest.mark.parametrize("of", ["z", "weights"])
+def test_forward_mode_is_refused(of: str) -> None:
+    """Where weights are frozen, tangents would go through the steps of a solver, and be wrong."""
+    layer = MintLayer(1, 2, (2, 2)).double().requires_grad_(False)
+    z = torch.randn(1, 1, 2, 2, dtype=torch.float64)
+    for method in (layer.inverse, layer.solve):
+        with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="backward"):
+            dual = z if of == "z" else layer.raw_t
+            dual = forward_ad.make_dual(dual.detach(), torch.ones_like(dual))
+            if of == "weights":  # as torch.func.functional_call puts them in
+                layer._parameters["raw_t"] = dual
+            method(dual if of == "z" else z, Bisection())
 
 
 def test_no_graph_without_gradients() -> None:

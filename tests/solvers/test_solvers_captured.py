@@ -180,6 +180,50 @@ def test_a_recording_has_the_gate_to_itself() -> None:
     assert order == ["first in", "first out", "recording", "recorded", "second in", "second out"]
 
 
+def test_a_recording_that_is_interrupted_while_it_waits_leaves_the_gate_open() -> None:
+    gate = Gate()
+
+    def interrupted(predicate: Callable[[], bool]) -> bool:
+        del gate._changed.wait_for  # type: ignore[attr-defined]
+        raise KeyboardInterrupt
+
+    gate._changed.wait_for = interrupted  # type: ignore[method-assign,assignment]
+    with pytest.raises(KeyboardInterrupt), gate.by_itself():
+        pass
+    passed = threading.Event()
+
+    def solve() -> None:
+        with gate.passing():
+            passed.set()
+
+    threading.Thread(target=solve, daemon=True).start()
+    assert passed.wait(10)
+
+
+@torch.no_grad()
+def test_rough_steps_that_torch_cannot_take_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def older(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        raise TypeError("mm() got an unexpected keyword argument 'out_dtype'")
+
+    monkeypatch.setattr(captured, "SLOW", -1.0)
+    monkeypatch.setattr(split, "_product", older)
+    layer = trained_layer(0).float()
+    z = torch.randn(2, *layer.event_shape)
+    solver = FixedPoint(rough=True)
+    found = solve_captured(
+        layer.system(),
+        z,
+        z.abs().flatten(1).amax(1),
+        solver._iteration("rough"),
+        120,
+        solver._iteration("rough", ROUGH),
+    )
+    assert found is not None and bool(found.converged.all())
+    assert "out_dtype" in caplog.text
+
+
 @torch.no_grad()
 def test_a_recorded_solve_sees_weights_that_change(monkeypatch: pytest.MonkeyPatch) -> None:
     layer, solver = _layer(), FixedPoint()

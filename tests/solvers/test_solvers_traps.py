@@ -7,9 +7,11 @@ from torch import nn
 from mintnet import Auto, Bisection, Composed, FixedPoint, InversionError, MintLayer, Wavefront
 from mintnet.calculus import (
     LOWER,
+    Convolution,
     Dense,
     Exp,
     Identity,
+    MaskedConv2d,
     NotProvedError,
     Scaled,
     Softplus,
@@ -18,6 +20,7 @@ from mintnet.calculus import (
 )
 from mintnet.models import Flow, MintNet, MintNetConfig
 from mintnet.models.fast import fast_transform
+from mintnet.solvers.scalar import solve_monotone
 
 SOLVERS = [Auto(), FixedPoint(), Wavefront(), Bisection()]
 
@@ -55,6 +58,10 @@ def test_weights_outside_the_mask_are_refused() -> None:
     weight = torch.eye(3) + 0.1
     with pytest.raises(ValueError, match="not triangular"):
         Composed(lambda x: x.through(Dense(weight, None, 3, LOWER)), (3,))
+    with pytest.raises(ValueError, match="square; got one of 3×5"):
+        Composed(
+            lambda x: x.through(Convolution(torch.ones(1, 1, 3, 5), None, 1, LOWER)), (1, 4, 4)
+        )
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -71,6 +78,29 @@ def test_an_infinite_slope_is_not_the_end() -> None:
     z = torch.tensor([[1e20]])
     for solver in (Wavefront(), Auto(), Bisection()):
         assert bool(layer.solve(z, solver).converged.all()), type(solver).__name__
+
+
+@torch.no_grad()
+def test_the_wavefront_comes_down_from_exponentials() -> None:
+    """From far out, Newton's step on eˣ is 1; brackets from a slope of 1e-3 are 1e150 wide."""
+    torch.manual_seed(0)
+    conv = MaskedConv2d(2)
+    conv.weight.normal_(std=0.3)
+    conv.weight[:, :, 1, 1] = conv.weight[:, :, 1, 1].abs() + 0.1
+    layer = Composed(1e-3 * Identity() + Exp() @ conv, (2, 3, 4)).double()
+    z = 1e4 * torch.rand(2, 2, 3, 4, dtype=torch.float64)
+    solution = layer.solve(z, Wavefront())
+    assert bool(solution.converged.all()), solution.message
+    exact = layer.solve(z, Bisection()).value
+    assert (solution.value - exact).abs().max() < 1e-6 * exact.abs().max()
+
+
+def test_scalar_equations_that_begin_at_infinity() -> None:
+    target, start = torch.ones(1, 1), torch.full((1, 1), 1000.0)
+    x, _ = solve_monotone(
+        lambda x, _: (x.exp(), x.exp()), target, start, torch.zeros(1, 1), torch.ones(1, 1)
+    )
+    assert float(x.abs()) < 1e-6
 
 
 def test_empty_batches_have_an_inverse() -> None:

@@ -82,6 +82,9 @@ def bench_invert(
         note: told what is being done.
     """
     check_positive(samples=samples, repeats=repeats)
+    FixedPoint(step=1.0 if step is None else step)  # refuses a bad one before anything takes time
+    if time_limit is not None and not time_limit >= 0:
+        raise ValueError(f"the time limit is a number of seconds, at least 0; got {time_limit}")
     device = next(flow.parameters()).device
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     z = flow.sample_latents(samples, seed=seed)

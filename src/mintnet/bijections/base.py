@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from mintnet.solvers import (
     REMEDY,
@@ -52,6 +53,8 @@ class Bijection(nn.Module, ABC):
         """x with f(x) = z, certified; raises `InversionError` otherwise. Differentiable."""
         check_input(z, self.output_shape, f"the inverse of {type(self).__name__}")
         self._check_dtype(z)
+        check_solver(solver)
+        _refuse_tangents(z, *self.parameters())
         if torch.is_grad_enabled() and (z.requires_grad or _trains(self)):
             return self.differentiable_inverse(z, solver)
         return self.solve(z, solver).require(REMEDY)
@@ -65,6 +68,8 @@ class Bijection(nn.Module, ABC):
         name = f"the inverse of {type(self).__name__}"
         check_input(z, self.output_shape, name, finite=False)
         self._check_dtype(z)
+        check_solver(solver)
+        _refuse_tangents(z, *self.parameters())
         return self.find(z, solver)
 
     @property
@@ -166,6 +171,23 @@ def check_input(
         raise ValueError(
             f"{name} expects entries in [{domain[0]:g}, {domain[1]:g}]; got values from "
             f"{float(x.min()):.4g} to {float(x.max()):.4g}"
+        )
+
+
+def check_solver(solver: object) -> None:
+    """Raise ValueError unless it is a solver, or None for the default one."""
+    if solver is None or isinstance(solver, Solver):
+        return
+    what = f"the class {solver.__name__}" if isinstance(solver, type) else repr(solver)
+    raise ValueError(f"expected a solver such as mintnet.Auto() or mintnet.Wavefront(); got {what}")
+
+
+def _refuse_tangents(*tensors: Tensor) -> None:
+    """Raise where forward-mode derivatives are carried: steps of a solver would spoil them."""
+    if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+        raise NotImplementedError(
+            "forward-mode derivatives through an inverse are not available; use backward(), or "
+            "the forward map: its Jacobian at x is the inverse of the one you want"
         )
 
 

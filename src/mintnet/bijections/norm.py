@@ -42,8 +42,7 @@ class BatchNorm(AnalyticBijection):
         mean, variance = self._batch_statistics(x) if self.training else (self.mean, self.variance)
         slope = self.scale / (variance + self.eps).sqrt()
         y = (x - _per_channel(mean)) * _per_channel(slope) + _per_channel(self.shift)
-        pixels = x[0, 0].numel()
-        return y, (pixels * slope.abs().log().sum()).expand(len(x))
+        return y, (x.shape[2:].numel() * slope.abs().log().sum()).expand(len(x))
 
     def invert(self, z: Tensor) -> Tensor:
         if self.training:
@@ -51,6 +50,7 @@ class BatchNorm(AnalyticBijection):
                 "BatchNorm has no inverse in training mode: its statistics come from the batch, so "
                 "each output depends on every sample. Call .eval() first."
             )
+        _check_channels(z, self.channels, "the inverse of BatchNorm")
         slope = self.scale / (self.variance + self.eps).sqrt()
         return (z - _per_channel(self.shift)) / _per_channel(slope) + _per_channel(self.mean)
 
@@ -103,7 +103,7 @@ class ActNorm(AnalyticBijection):
         if self.training and not bool(self.is_set):
             self._set_from(x)
         y = (x + _per_channel(self.shift)) * _per_channel(self.log_scale.exp())
-        return y, (x[0, 0].numel() * self.log_scale.sum()).expand(len(x))
+        return y, (x.shape[2:].numel() * self.log_scale.sum()).expand(len(x))
 
     def invert(self, z: Tensor) -> Tensor:
         if self.training and not bool(self.is_set):
@@ -111,6 +111,7 @@ class ActNorm(AnalyticBijection):
                 "ActNorm has no inverse yet: the first training batch sets it. Run a batch "
                 "forward first, or call .eval() to use it as it is."
             )
+        _check_channels(z, self.channels, "the inverse of ActNorm")
         return z * _per_channel((-self.log_scale).exp()) - _per_channel(self.shift)
 
     @torch.no_grad()

@@ -83,7 +83,9 @@ class Convolution(LinearMap):
         return self.weight[:, :, radius, radius]
 
     def mask(self) -> Tensor:
-        out, into, size, _ = self.weight.shape
+        out, into, size, width = self.weight.shape
+        if size != width:
+            raise ValueError(f"masked kernels are square; got one of {size}×{width}")
         copies = out // self.groups, into // self.groups
         return conv_mask(self.groups, *copies, size, self.ordering.upper, self.ordering.name)
 

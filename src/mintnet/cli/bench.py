@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +84,15 @@ class Invert(Command):
                 f"{row['seconds']:.3f}" + ("*" if row["extrapolated"] else ""),
                 f"{row['speedup']:.1f}×",
                 f"{row['evaluations']:.0f}",
-                f"{row['worst_residual']:.1e}",
+                "–" if isnan(row["worst_residual"]) else f"{row['worst_residual']:.1e}",
                 "–" if end is None else f"{end:.1e}",
                 *said,
             )
         out.print(table)
-        out.print(
-            "* extrapolated" + (". The paper's seconds are those of a TITAN Xp" if paper else "")
-        )
+        if any(row["extrapolated"] for row in figures["ways"].values()):
+            out.print("* extrapolated from one layer of each stage")
+        if paper:
+            out.print("The paper's seconds are those of a TITAN Xp")
         ratio = figures["auto_over_faster_of_two"]
         if ratio is not None:
             out.print(f"auto takes {ratio:.2f} times the sum of the faster solver of each layer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from mintnet.figures.style import Theme, legend
@@ -20,7 +21,8 @@ def draw_invert(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
     axes.set_xlim(right=max(times) * 30)
     for place, (_, row) in enumerate(ways):
         mark = ", extrapolated" if row["extrapolated"] else ""
-        text = f" {row['seconds']:.3g} s, residual {row['worst_residual']:.0e}{mark}"
+        known = "" if isnan(row["worst_residual"]) else f", residual {row['worst_residual']:.0e}"
+        text = f" {row['seconds']:.3g} s{known}{mark}"
         axes.text(row["seconds"], place, text, va="center", color=theme.ink, fontsize=8)
     axes.set_xlabel(f"seconds for {figures['samples']} samples, {figures['machine']['device']}")
 

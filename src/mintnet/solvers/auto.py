@@ -155,7 +155,7 @@ class Auto(Solver):
 
 def _levels(z: Tensor) -> int:
     """How many levels an image has for 3 × 3 kernels: 4c + 2r + q."""
-    c, h, w = z.shape[1:] if z.dim() == 4 else (z[0].numel(), 1, 1)
+    c, h, w = z.shape[1:] if z.dim() == 4 else (z.shape[1:].numel(), 1, 1)
     return 4 * (c - 1) + 2 * (h - 1) + w
 
 
@@ -214,12 +214,12 @@ def _exactly(system: System, z: Tensor, scale: Tensor) -> Solution:
     try:
         solution = Wavefront()._solve(system, z, scale)
     except StructureError:
-        solution = FixedPoint(max_steps=z[0].numel() + 20)._solve(system, z, scale)
+        solution = FixedPoint(max_steps=z.shape[1:].numel() + 20)._solve(system, z, scale)
     value = solution.value
     attempts: list[tuple[Solver, System]] = [
         (FixedPoint(max_steps=40, capture=False), replace(system, start=start))
     ]  # not recorded: this start is good for this once
-    if z[0].numel() <= BISECTABLE:
+    if z.shape[1:].numel() <= BISECTABLE:
         attempts.append((Bisection(), system))
     for solver, attempt in attempts:
         left = ~solution.converged

@@ -264,7 +264,7 @@ def _known(system: System, z: Tensor, iteration: Iteration[S]) -> CapturedSolve[
             found = CapturedSolve(system, z, iteration)
         except torch.OutOfMemoryError:
             return None  # this once: another time there may be room
-        except RuntimeError as error:
+        except (RuntimeError, TypeError) as error:  # older torch: no `out_dtype` of products
             _log.warning("%s: steps are not recorded as a CUDA graph (%s)", system.name, error)
             found = "impossible"
     kept[place] = found  # the latest is the last

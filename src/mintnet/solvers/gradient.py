@@ -96,7 +96,7 @@ def solve_transposed(
     residual = torch.full_like(scale, float("inf"))
     best, steps = u, 0
     floor = 16 * torch.finfo(g.dtype).eps
-    for steps in range(max_steps or x[0].numel() + 2):  # noqa: B007
+    for steps in range(max_steps or x.shape[1:].numel() + 2):  # noqa: B007
         (image,) = torch.autograd.grad(y, at, u, retain_graph=True)
         now = relative_residual(image - g, scale)
         better = (now < residual).reshape(-1, *(1,) * (u.dim() - 1))

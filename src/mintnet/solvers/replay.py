@@ -62,10 +62,10 @@ class Gate:
     def by_itself(self) -> Iterator[None]:
         """Inside, no other thread passes. One thread at a time may ask, the one with `alone`."""
         me = threading.get_ident()
-        with self._changed:
-            self._recording = me
-            self._changed.wait_for(lambda: self._inside.keys() <= {me})
         try:
+            with self._changed:
+                self._recording = me
+                self._changed.wait_for(lambda: self._inside.keys() <= {me})
             yield
         finally:
             with self._changed:

@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 
 MAX_STEPS = 200
+PATIENCE = 30
+"""Steps after which every other one cuts the bracket: Newton's method comes down from eˣ with a
+step of 1 at a time, and each of them more than halves the residual."""
 
 Evaluate = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """(x, columns) ↦ (f(x), f'(x)), for all equations or for some columns of them."""
@@ -20,8 +23,9 @@ def solve_monotone(
 
     A Newton step is taken where it stays inside the bracket and the last one halved the
     residual; otherwise the bracket is halved (plain Newton can crawl between the two sides of
-    an activation's kink), or doubled outwards while it is still open. Columns that are solved
-    leave; the slow ones go on without them.
+    an activation's kink), or doubled outwards while it is still open. After `PATIENCE` steps
+    every other one cuts it in any case, and a very wide one is doubled outwards too. Columns
+    that are solved leave; the slow ones go on without them.
 
     Args:
         evaluate: the functions, see `Evaluate`.
@@ -65,8 +69,11 @@ def solve_monotone(
         count = int(busy.sum())
         if count == 0:
             break
-        stride = torch.maximum(2 * stride, torch.minimum(newton.abs(), 1 + x.abs()))
-        candidate = _next(x, newton, low, high, size <= 0.5 * last, stride, above)
+        reach = newton.abs().nan_to_num(nan=float("inf"), posinf=float("inf"))
+        stride = torch.maximum(2 * stride, torch.minimum(reach, 1 + x.abs()))
+        late = step >= PATIENCE
+        halved = (size <= 0.5 * last) & (not late or step % 2 == 0)
+        candidate = _next(x, newton, low, high, halved, stride, above, late)
         x, last = torch.where(done, x, candidate), size
         if count < 0.7 * busy.numel():
             answer = _put(answer, columns, best)
@@ -87,13 +94,16 @@ def _next(
     halved: Tensor,
     stride: Tensor,
     above: Tensor,
+    late: bool,
 ) -> Tensor:
     """Newton's step where it is trusted, else the middle of the bracket, else farther out."""
     candidate = x - newton
     trusted = halved & (candidate > low) & (candidate < high)
     middle = low + (high - low) / 2  # not finite while the bracket is open
     outwards = x - torch.where(above, stride, -stride)
-    return torch.where(trusted, candidate, torch.where(middle.isfinite(), middle, outwards))
+    near = (middle - x).abs() <= stride if late else True
+    cut = torch.where(middle.isfinite() & near, middle, outwards)
+    return torch.where(trusted, candidate, cut)
 
 
 def _put(answer: Tensor, columns: Tensor | None, values: Tensor) -> Tensor:
