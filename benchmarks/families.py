@@ -13,11 +13,12 @@ the whole test set in true float32 with the same noise. IAF is left out: its lik
 inversion in every step. The likelihoods of i-ResNet and FFJORD are estimates (20 terms and 4 probes
 of the series for i-ResNet, 16 steps of Runge–Kutta for FFJORD), and the table says so.
 
-The file is written after every family; families that are in it already are kept, so that a run
-that was interrupted goes on. Several runs may write one file, each with some of the families, on
-one GPU too: with NVIDIA's MPS and CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 in each of four, every
-family has a quarter of the multiprocessors to itself; the file says so. Sampling times would then
-mean little: --no-samples leaves them out.
+With --out the file is written after every family; families that are in it already are kept, so that
+a run that was interrupted goes on, and a file of another data set, time or seed is refused. Several
+runs may write one file, each with some of the families, on one GPU too: with NVIDIA's MPS and
+CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 in each of four, every family has a quarter of the
+multiprocessors to itself; the file says so. Sampling times would then mean little: --no-samples
+leaves them out.
 """
 
 from __future__ import annotations
@@ -272,18 +273,34 @@ def sampled(density: Density, data: ImageData, device: str, count: int = 64) -> 
     }
 
 
-def rows_in(file: Path) -> dict:
-    """The families that a file has already."""
-    text = file.read_text() if file.is_file() else ""
-    return json.loads(text)["rows"] if text else {}
+SAME = ("command", "data_set", "logit_lambda", "seed")
+"""What all rows of a file must share, or they would not be on equal terms."""
 
 
-def add_row(file: Path, record: dict, name: str, row: dict) -> None:
+def rows_in(file: Path | None, record: dict) -> dict:
+    """The families that a file has already; raises if they were trained on other terms."""
+    text = file.read_text() if file is not None and file.is_file() else ""
+    if not text:
+        return {}
+    there = json.loads(text)
+    for key in SAME:
+        if there[key] != record[key]:
+            raise ValueError(
+                f"{file} has rows with {key} = {there[key]!r}, and this run has {record[key]!r}: "
+                "they cannot be compared. Choose another file with --out."
+            )
+    rows: dict = there["rows"]
+    return rows
+
+
+def add_row(file: Path | None, record: dict, name: str, row: dict) -> None:
     """Write a family beside those that this run and others have written."""
+    if file is None:
+        return
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        record["rows"] = rows_in(file) | {name: row}
+        record["rows"] = rows_in(file, record) | {name: row}
         file.write_text(json.dumps(record, indent=1) + "\n")
 
 
@@ -296,7 +313,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of training, for each family")
     parser.add_argument("--families", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--rate", type=float, help="learning rate of every family")
     parser.add_argument("--clip", type=float, default=1.0)
@@ -307,7 +324,10 @@ def main() -> None:
     args = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
-    training, test = (load(args.data_set, split, args.data) for split in ("train", "test"))
+    try:
+        training, test = (load(args.data_set, split, args.data) for split in ("train", "test"))
+    except ValueError as error:
+        parser.error(str(error))
     commit = ["git", "rev-parse", "--short", "HEAD"]
     record = {
         "command": f"python benchmarks/families.py {args.data_set} --seconds {args.seconds:g}",
@@ -320,7 +340,10 @@ def main() -> None:
         "seed": args.seed,
         "rows": {},
     }
-    record["rows"] = rows_in(args.out)
+    try:
+        record["rows"] = rows_in(args.out, record)
+    except ValueError as error:
+        parser.error(str(error))
     for name in args.families:
         if name in record["rows"]:
             continue

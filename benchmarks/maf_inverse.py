@@ -123,12 +123,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.rate, args.clip, args.eager, args.verbose = None, 1.0, False, True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
-    training, test = (load(args.data_set, split, args.data) for split in ("train", "test"))
+    try:
+        training, test = (load(args.data_set, split, args.data) for split in ("train", "test"))
+    except ValueError as error:
+        parser.error(str(error))
     density, facts = train("maf", training, args)
     net = density.net.eval()
     pixels = (test.images[: args.samples].to(args.device).float() + 0.5) / test.levels
@@ -148,8 +151,9 @@ def main() -> None:
         "codes of test images": compare(net, codes, x, args.repeats),
         "noise": compare(net, noise, None, args.repeats),
     }
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    if args.out is not None:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     for kind in ("codes of test images", "noise"):
         print(f"{kind}, {args.samples} samples, {float(bits):.2f} bits per dimension")
         for name, row in record[kind].items():

@@ -108,6 +108,10 @@ def test_properties_are_those_of_the_paper_but_for_glow() -> None:
     assert not table["MAF"]["analytic inverse"]["holds"]
     assert "64 at 8 × 8" in table["MAF"]["analytic inverse"]["evidence"]
     assert table["NICE with its scaling layer"]["non-volume preserving"]["holds"]
+    page = (Path(__file__).parents[2] / "docs" / "field.md").read_text().replace("**", "")
+    for name, row in table.items():
+        words = " | ".join("yes" if entry["holds"] else "no" for entry in row.values())
+        assert f"| {name} | {words} |" in page, name
 
 
 def test_checks_can_fail() -> None:

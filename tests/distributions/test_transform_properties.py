@@ -57,7 +57,8 @@ def test_it_is_the_bijection_with_its_own_shapes(case: Case) -> None:
         log_det = t.log_abs_det_jacobian(part, y)
         assert y.shape == (*batch, *z.shape[1:]) and log_det.shape == batch
         assert t.forward_shape(part.shape) == y.shape and t.inverse_shape(y.shape) == part.shape
-        torch.testing.assert_close(y.flatten(), z[:count].flatten(), rtol=1e-12, atol=1e-12)
+        near = max(1e-12, case.adaptive)  # an integrator chooses other steps for another batch
+        torch.testing.assert_close(y.flatten(), z[:count].flatten(), rtol=near, atol=near)
         if not case.exact:  # estimates differ from call to call
             continue
         torch.testing.assert_close(

@@ -65,6 +65,31 @@ def test_the_comparison_trains_evaluates_and_goes_on(monkeypatch, tmp_path, caps
         assert row["test_images"] == 360 and row["samples_certified"] == 64
 
 
+def test_the_comparison_needs_no_file_and_mixes_no_rows(monkeypatch, tmp_path, capsys) -> None:
+    script, out = _script("families", monkeypatch), tmp_path / "rows.json"
+
+    def run(*arguments: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["families.py", *arguments, "--families", "planar"])
+        script.main()
+
+    run("digits", "--seconds", "0.5")
+    assert "planar" in capsys.readouterr().out
+    run("digits", "--seconds", "0.5", "--out", str(out))
+    kept = out.read_text()
+    for other, words in (
+        (("digits", "--seconds", "1"), "--seconds 0.5"),
+        (("digits", "--seconds", "0.5", "--seed", "1"), "seed"),
+    ):
+        with pytest.raises(SystemExit):
+            run(*other, "--out", str(out))
+        message = capsys.readouterr().err
+        assert words in message and "Choose another file" in message
+    assert out.read_text() == kept
+    with pytest.raises(SystemExit):
+        run("mnist", "--data", str(tmp_path))
+    assert "Traceback" not in capsys.readouterr().err
+
+
 def test_steps_that_are_not_finite_move_nothing(monkeypatch) -> None:
     script = _script("families", monkeypatch)
     from mintnet.data import load

@@ -131,6 +131,26 @@ def test_entry_scaling_starts_from_its_first_batch() -> None:
         EntryScaling((2,)).train()(torch.ones(4, 2))
 
 
+def test_entry_scaling_has_no_inverse_before_its_first_batch() -> None:
+    """Its check runs forward, which must not be taken for that batch."""
+    scaling = EntryScaling((3,)).train()
+    for ask in (scaling.inverse, scaling.solve):
+        with pytest.raises(RuntimeError, match="first training batch"):
+            ask(torch.randn(4, 3))
+    assert not bool(scaling.is_set) and not bool(scaling.log_scale.any())
+    scaling.eval().inverse(torch.randn(4, 3))
+
+
+def test_a_planar_flow_without_a_direction_moves_all_by_the_same() -> None:
+    planar = away_from_zero(Planar(4).double(), 1)
+    with torch.no_grad():
+        planar.direction.zero_()
+    x = _double(3, 4)
+    y, log_det = planar(x)
+    assert bool(torch.isfinite(y).all()) and not bool(log_det.any())
+    torch.testing.assert_close(planar.inverse(y.detach()).detach(), x, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("shape", [(5,), (2, 4, 3)], ids=["dense", "conv"])
 @pytest.mark.parametrize("training", [False, True])
 def test_spectral_norms(shape, training: bool) -> None:
@@ -167,6 +187,40 @@ def test_i_resnet_inverse_converges_for_any_weights() -> None:
         assert few.steps.tolist() == [2] * 4 and not bool(few.converged.any())
 
 
+@pytest.mark.parametrize("shape", [(4,), (3, 6, 6)], ids=["dense", "conv"])
+@pytest.mark.parametrize("gain", [0.0, 4.0], ids=["fresh", "large"])
+def test_i_resnet_in_training_mode_stays_the_same_map_while_its_weights_do(shape, gain) -> None:
+    """A norm that power iteration moves in each call would make it another map each time."""
+    block = IResNetBlock(shape, 6).double().train()
+    if gain:
+        away_from_zero(block, 1, gain)
+    x = _double(3, *shape)
+    z = block(x)[0].detach()
+    assert torch.equal(block(x)[0], z)
+    torch.testing.assert_close(block.inverse(z).detach(), x, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(block.eval()(x)[0].detach(), z, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_spectral_norms_follow_weights_that_were_replaced_behind_autograd(training: bool) -> None:
+    layer = SpectralLinear((5,), 5, coefficient=0.5).double().train(training)
+    layer.norm()
+    layer.weight.data.copy_(torch.diag(torch.tensor([1.0, 2.0, 9.0, 3.0, 4.0])))
+    assert float(layer.norm().detach()) == pytest.approx(9.0, rel=1e-6)
+
+
+def test_one_iteration_a_step_follows_weights_that_move_a_little() -> None:
+    layer = SpectralLinear((5,), 5, coefficient=0.5).double().train()
+    with torch.no_grad():
+        layer.weight.copy_(torch.randn_like(layer.weight))
+        layer.norm()
+        for _ in range(50):
+            layer.weight.add_(0.001 * torch.randn_like(layer.weight))
+            norm = layer.norm()
+        expected = torch.linalg.matrix_norm(layer.weight, 2)
+    torch.testing.assert_close(norm, expected, rtol=1e-3, atol=0)
+
+
 def test_the_truncated_series_has_the_bias_that_it_must_have() -> None:
     """With g(x) = a x and probes of v·v = D on average: Σ (−1)ᵏ⁺¹ aᵏ / k, cut after n terms."""
     block = IResNetBlock((4,), 4, coefficient=0.9, terms=3).double().eval()
@@ -185,6 +239,7 @@ INVERTIBLE = {
     "planar": lambda: Planar(5),
     "sylvester": lambda: Sylvester(5, 3),
     "i-resnet": lambda: IResNetBlock((5,), 6, 0.9),
+    "ffjord": lambda: FFJORD((5,), 4, "rk4", steps=24),
     "maf": lambda: MAF((5,), 2),
     "iaf": lambda: iaf((5,), 2),
     "real-nvp": lambda: RealNVPCoupling((5,), "channel", hidden=4),
@@ -221,6 +276,8 @@ def test_ffjord_inverts_its_own_integral_exactly() -> None:
         assert bool(solution.converged.all()) and float(solution.residual.max()) < 1e-13
         rough = flow._move(z, 1.0, 0.0)
     torch.testing.assert_close(solution.value, x, rtol=1e-11, atol=1e-11)
+    z.requires_grad_()  # the value is the certified one when gradients are wanted, too
+    assert torch.equal(flow.inverse(z), solution.value)
     assert float((rough - x).abs().max()) > 1e-6
 
 
@@ -254,6 +311,10 @@ def test_ffjord_without_torchdiffeq_says_what_to_do(monkeypatch: pytest.MonkeyPa
         (lambda: glow_step(4, (2, 2), mixing="fft"), ("mixing", "fft", "1x1, emerging")),
         (lambda: Sylvester(3, 5), ("at most 3", "5")),
         (lambda: IResNetBlock((3,), coefficient=1.0), ("between 0 and 1", "1.0")),
+        (lambda: IResNetBlock((3, 4)), ("(D,)", "(C, H, W)", "(3, 4)")),
+        (lambda: FFJORD((0,), method="rk4"), ("(D,)", "(C, H, W)", "(0,)")),
+        (lambda: Planar(0), ("features", "at least 1", "0")),
+        (lambda: RealNVPCoupling((4,), hidden=0), ("hidden", "at least 1", "0")),
         (lambda: FFJORD((3,), method="euler"), ("method", "euler", "dopri5 or rk4")),
         (lambda: Reshape((2, 3), (5,)), ("6 entries", "(5,)", "5")),
         (lambda: ChannelPermutation(torch.tensor([0, 0]), (2, 1, 1)), ("once", "[0, 0]")),

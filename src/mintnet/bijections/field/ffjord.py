@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection
+from mintnet.bijections.field.networks import check_shape
 from mintnet.calculus.masks import check_positive
 from mintnet.solvers import REMEDY, TOLERANCES, Solution, Solver, Status, relative_residual
 from mintnet.solvers.base import fill_failures, reference_scale
@@ -78,6 +79,7 @@ class FFJORD(Bijection):
         tolerance: float = 1e-5,
     ) -> None:
         super().__init__()
+        check_shape(shape)
         check_positive(hidden=hidden, steps=steps)
         if method not in ("dopri5", "rk4"):
             raise ValueError(f"unknown method {method!r}; choose dopri5 or rk4")
@@ -130,9 +132,15 @@ class FFJORD(Bijection):
         return Solution("FFJORD", value, status, residual, count, 3 * count + 2)
 
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
-        """Backwards in time; gradients are those of that integral."""
-        self.find(z.detach(), solver).require(REMEDY)
-        return self._move(z, 1.0, 0.0)
+        """The certified x; gradients are those of the correction that `find` makes last.
+
+        It moves x by nothing, since x is the root. Its derivatives are B and −B ∂f/∂θ with B the
+        Jacobian of the integral backwards, which is J⁻¹ up to the error of the integrator.
+        """
+        x = self.find(z.detach(), solver).require(REMEDY)
+        image = self._move(x, 0.0, 1.0)
+        correction = self._move(z, 1.0, 0.0) - self._move(image, 1.0, 0.0)
+        return x + correction - correction.detach()
 
     def _allowed(self, dtype: torch.dtype) -> float:
         """The residual of a certified inverse: rounding, or what dopri5 promises."""

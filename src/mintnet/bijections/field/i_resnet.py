@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection
+from mintnet.bijections.field.networks import check_shape
 from mintnet.bijections.field.spectral import SpectralLinear
 from mintnet.calculus import LOWER
 from mintnet.calculus.masks import check_positive
@@ -48,6 +49,7 @@ class IResNetBlock(Bijection):
         probes: int = 1,
     ) -> None:
         super().__init__()
+        check_shape(shape)
         check_positive(hidden=hidden, terms=terms, probes=probes)
         if not 0 < coefficient < 1:
             raise ValueError(

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 from mintnet.calculus import Exp, Quantity, Sigmoid, Softplus, Tanh
+from mintnet.calculus.masks import check_positive
 
 Q = TypeVar("Q", bound=Quantity)
 
@@ -63,6 +64,20 @@ def scale_function(name: str) -> Callable[[Q], Q]:
     return SCALES[name]
 
 
+def check_shape(shape: tuple[int, ...]) -> None:
+    """Raise unless it is the shape of a vector or an image.
+
+    Examples:
+        >>> check_shape((3, 4))
+        Traceback (most recent call last):
+        ValueError: expected the shape of a vector (D,) or an image (C, H, W); got (3, 4)
+    """
+    if len(shape) not in (1, 3) or min(shape) < 1:
+        raise ValueError(
+            f"expected the shape of a vector (D,) or an image (C, H, W); got {tuple(shape)}"
+        )
+
+
 def plain_network(shape: tuple[int, ...], hidden: int, outputs: int) -> nn.Module:
     """Three layers with ELU, the last one 0, so that a fresh coupling is the identity.
 
@@ -73,16 +88,16 @@ def plain_network(shape: tuple[int, ...], hidden: int, outputs: int) -> nn.Modul
         >>> plain_network((2, 4, 4), 8, outputs=2)(torch.ones(1, 2, 4, 4)).shape
         torch.Size([1, 4, 4, 4])
     """
+    check_shape(shape)
+    check_positive(hidden=hidden)
     last: nn.Linear | nn.Conv2d
     if len(shape) == 1:
         last = nn.Linear(hidden, outputs * shape[0])
         first: nn.Module = nn.Linear(shape[0], hidden)
         middle: nn.Module = nn.Linear(hidden, hidden)
-    elif len(shape) == 3:
+    else:
         last = nn.Conv2d(hidden, outputs * shape[0], 3, padding=1)
         first, middle = nn.Conv2d(shape[0], hidden, 3, padding=1), nn.Conv2d(hidden, hidden, 1)
-    else:
-        raise ValueError(f"expected the shape of a vector (D,) or an image (C, H, W); got {shape}")
     nn.init.zeros_(last.weight)
     assert last.bias is not None
     nn.init.zeros_(last.bias)

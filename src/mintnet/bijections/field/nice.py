@@ -92,6 +92,11 @@ class EntryScaling(AnalyticBijection):
         return y, self.log_scale.sum().expand(len(x))
 
     def invert(self, z: Tensor) -> Tensor:
+        if self.training and not bool(self.is_set):
+            raise RuntimeError(
+                "EntryScaling has no inverse yet: the first training batch sets it. Run a batch "
+                "forward first, or call .eval() to use it as it is."
+            )
         return z * (-self.log_scale).exp() - self.shift
 
     @torch.no_grad()

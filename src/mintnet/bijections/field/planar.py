@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mintnet.bijections.base import Bijection
+from mintnet.calculus.masks import check_positive
 from mintnet.solvers import REMEDY, TOLERANCES, Solution, Solver, Status, relative_residual
 from mintnet.solvers.base import fill_failures, reference_scale
 from mintnet.solvers.scalar import solve_monotone
@@ -37,16 +38,18 @@ class Planar(Bijection):
 
     def __init__(self, features: int) -> None:
         super().__init__()
+        check_positive(features=features)
         self.event_shape = (features,)
         self.direction = nn.Parameter(torch.randn(features) / math.sqrt(features))
         self.raw_u = nn.Parameter(0.1 * torch.randn(features) / math.sqrt(features))
         self.bias = nn.Parameter(torch.zeros(()))
 
     def u(self) -> tuple[Tensor, Tensor]:
-        """u, moved along w until w·u > −1, and w·u."""
+        """u, moved along w until w·u > −1, and w·u. Where w is 0 there is nothing to move."""
         w, raw = self.direction, self.raw_u
-        product = F.softplus(w @ raw) - 1
-        return raw + (product - w @ raw) * w / (w @ w), product
+        square = (w @ w).clamp(min=torch.finfo(w.dtype).tiny)
+        product = torch.where(w @ w > 0, F.softplus(w @ raw) - 1, w @ raw)
+        return raw + (product - w @ raw) * w / square, product
 
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
         u, product = self.u()

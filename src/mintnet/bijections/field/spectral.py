@@ -7,15 +7,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 SETTLED = 1e-9
-"""Power iterations in evaluation mode stop when the norm moves by less than this share."""
+"""Power iterations stop when the norm moves by less than this share."""
+
+MOVED_LITTLE = 1e-2
+"""In training one iteration is enough if the norm moves by less than this share in it."""
 
 
 class SpectralLinear(nn.Module):
     r"""A dense layer or a convolution with W / max(1, ‖W‖ / c) in the place of W.
 
-    ‖W‖ is the largest singular value of the map on whole samples, found by power iteration: one
-    step from the last estimate in training, until it settles in evaluation (once for the
-    weights as they are). It approaches the norm from below, so that c should leave some room.
+    ‖W‖ is the largest singular value of the map on whole samples, found by power iteration: until
+    it settles for new weights, and one step from the last estimate for weights that a step of
+    training has moved a little. It stays the same while the weights do, or the layer would be
+    another map in each call. It approaches the norm from below, so that c should leave some room.
 
     Args:
         shape: of one input sample, (D,) or (C, H, W).
@@ -44,7 +48,8 @@ class SpectralLinear(nn.Module):
         nn.init.orthogonal_(self.weight)
         self.coefficient = coefficient
         self.register_buffer("vector", torch.randn(1, *shape))
-        self._settled_for: tuple[object, ...] | None = None
+        self._seen_gain: float | None = None  # ‖W u‖ when u was last moved
+        self._settled = False
 
     def forward(self, x: Tensor) -> Tensor:
         norm = self.norm()
@@ -54,10 +59,10 @@ class SpectralLinear(nn.Module):
 
     def norm(self) -> Tensor:
         """‖W‖ for the weights as they are, differentiable in them."""
-        if self.training:
-            self._iterate(1)
+        if self.weight.is_cuda and torch.cuda.is_current_stream_capturing():
+            self._iterate(1 if self.training else 0)  # nothing can be compared here
         else:
-            self._settle()
+            self._keep_up()
         u = self.vector.clone()  # the buffer moves with the next step; backward needs this one
         v = self._image(u, self.weight)
         return torch.sqrt((v * v).sum())
@@ -72,21 +77,32 @@ class SpectralLinear(nn.Module):
         self.vector.copy_(u)
 
     @torch.no_grad()
-    def _settle(self) -> None:
-        weight = self.weight
-        present = (weight.data_ptr(), weight._version, weight.dtype, weight.device)
-        if present == self._settled_for:
+    def _keep_up(self) -> None:
+        """Move u if the weights have changed since it was last moved, however that was done."""
+        gain = self._gain()
+        if gain == self._seen_gain and (self.training or self._settled):
             return
-        enough = max(SETTLED, 4 * torch.finfo(weight.dtype).eps)
+        small_step = False
+        if self.training and self._seen_gain is not None:
+            self._iterate(1)
+            small_step = self._gain() <= (1 + MOVED_LITTLE) * gain
+        if not small_step:
+            self._settle()
+        self._seen_gain, self._settled = self._gain(), not small_step
+
+    def _settle(self) -> None:
+        enough = max(SETTLED, 4 * torch.finfo(self.weight.dtype).eps)
         self._iterate(1)
-        last = self._image(self.vector, weight).norm()
+        last = self._gain()
         for _ in range(200):
             self._iterate(10)
-            now = self._image(self.vector, weight).norm()
-            if bool((now - last).abs() <= enough * now):
+            now = self._gain()
+            if abs(now - last) <= enough * now:
                 break
             last = now
-        self._settled_for = present
+
+    def _gain(self) -> float:
+        return float(self._image(self.vector, self.weight.detach()).norm())
 
     def _image(self, x: Tensor, weight: Tensor) -> Tensor:
         if x.dim() == 2:
