@@ -48,6 +48,7 @@ def test_pictures_are_small() -> None:
     assert sum(path.stat().st_size for path in (DOCS / "figures").glob("*.svg")) < SIZE_LIMIT
 
 
+@pytest.mark.slow
 def test_the_script_draws_every_picture(figures: ModuleType, tmp_path: Path, capsys) -> None:
     figures.main(["--fast", "--out", str(tmp_path)])
     for page in ("ideas.md", "solvers.md"):
