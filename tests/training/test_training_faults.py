@@ -15,7 +15,7 @@ from training_processes import TINY, finish, start
 from mintnet import files
 from mintnet.models import Classifier, Flow
 from mintnet.models.locate import load_flow
-from mintnet.training import Cadence, RunError, train
+from mintnet.training import Cadence, Devices, RunError, train
 from mintnet.training.checkpoint import Checkpoint
 from mintnet.training.classification import ClassificationTask
 from mintnet.training.ema import MovingAverage
@@ -370,6 +370,9 @@ def test_nothing_is_written_for_a_mistake(tmp_path):
             train("digits", tmp_path / "run", **options)
     with pytest.raises(ValueError, match="unknown preset 'digit'; choose one of digits"):
         train("digit", tmp_path / "run")
+    for devices in (Devices("0"), Devices(accelerator="mps")):  # there is no such thing here
+        with pytest.raises(ValueError, match="devices"):
+            train("digits", tmp_path / "run", devices=devices)
     with pytest.raises(ValueError):
         train("mnist", tmp_path / "run", data=str(tmp_path))
     for folder in (None, str(tmp_path / "nowhere")):

@@ -120,6 +120,7 @@ def _train(
         progress.note(f"{folder.path} is finished: {module.step} steps; nothing to do")
         return _figures(module, keeper, folder, resumed_from=module.step)
     begun = module.step
+    trainer = _trainer(module, keeper, folder, devices)  # refuses devices before a file is there
     if first and not saved:
         folder.write_configuration(
             {"plan": plan.to_dict(), "data": facts, "model": task.describe(), "steps": module.total}
@@ -132,15 +133,15 @@ def _train(
         folder.rewind_metrics(begun)
         progress.note(f"going on with {folder.path} at step {begun} of {module.total}")
     progress.note(how)
-    _fit(module, keeper, folder, devices)
+    _fit(trainer, module, keeper, folder, devices)
     return _figures(module, keeper, folder, resumed_from=begun if saved else None)
 
 
-def _fit(module: TrainingModule, keeper: Housekeeping, folder: RunFolder, devices: Devices) -> None:
-    from mintnet.training.module import NotFiniteError
-
+def _trainer(
+    module: TrainingModule, keeper: Housekeeping, folder: RunFolder, devices: Devices
+) -> Trainer:
     precision = module.plan.recipe.precision
-    trainer: Trainer = make_trainer(
+    return make_trainer(
         devices,
         precision if module.task.fast is None else "float32",  # fast kernels see to it themselves
         callbacks=[keeper],
@@ -150,6 +151,18 @@ def _fit(module: TrainingModule, keeper: Housekeeping, folder: RunFolder, device
         reload_dataloaders_every_n_epochs=1,
         log_every_n_steps=2**30,
     )
+
+
+def _fit(
+    trainer: Trainer,
+    module: TrainingModule,
+    keeper: Housekeeping,
+    folder: RunFolder,
+    devices: Devices,
+) -> None:
+    from mintnet.training.module import NotFiniteError
+
+    precision = module.plan.recipe.precision
     try:
         with (
             float32_math(tf32=precision in ("tf32", "bf16")),
