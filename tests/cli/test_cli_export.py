@@ -32,6 +32,8 @@ def test_export_halves_the_file_and_keeps_the_model(mintnet):
     sizes = [Path(name, "model.safetensors").stat().st_size for name in ("model", "given")]
     assert facts["bytes"] == sizes[1] < 0.65 * sizes[0]  # names of tensors are in both
     assert 0 < facts["rounding"] < 1e-3
+    modes = {path.stat().st_mode for path in Path("given").iterdir()}
+    assert len(modes) == 1  # who may read the one may read the other
     configs = [json.loads(Path(name, "config.json").read_text()) for name in ("model", "given")]
     assert configs[0] == configs[1]
     images = mnist_slice().images[:8]

@@ -55,6 +55,7 @@ def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> 
     with whole_file(folder / CONFIG) as text, whole_file(folder / WEIGHTS) as weights:
         save_file(packed_state(model), weights)
         text.write_text(json.dumps({"format": FORMAT, **config}, indent=1) + "\n")
+        weights.chmod(text.stat().st_mode)  # safetensors lets nobody else read it
 
 
 def export_model(source: Path, target: Path, half: bool = True) -> float:
@@ -82,6 +83,7 @@ def export_model(source: Path, target: Path, half: bool = True) -> float:
     with whole_file(target / CONFIG) as text, whole_file(target / WEIGHTS) as weights:
         save_file(state, weights)
         text.write_text(json.dumps(config, indent=1) + "\n")
+        weights.chmod(text.stat().st_mode)  # safetensors lets nobody else read it
     return moved
 
 
