@@ -11,7 +11,7 @@ import pytest
 
 from mintnet.data import DataError
 
-Refused = Callable[..., AbstractContextManager[None]]
+RaisesDataError = Callable[..., AbstractContextManager[None]]
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture
-def refused(tmp_path: Path) -> Refused:
+def raises_data_error(tmp_path: Path) -> RaisesDataError:
     """A context that expects a DataError: one line, with all the given words in it.
 
     Pytest names ``tmp_path`` after the test, so words are not looked for in it.

@@ -35,43 +35,43 @@ def test_binary_comes_before_python(tmp_path, write_cifar10):
     check(tmp_path, write_cifar10(tmp_path / "cifar-10-batches-bin", binary=True))
 
 
-def test_a_missing_batch_is_named(tmp_path, write_cifar10, refused):
+def test_a_missing_batch_is_named(tmp_path, write_cifar10, raises_data_error):
     write_cifar10(tmp_path, binary=True)
     (tmp_path / "data_batch_3.bin").rename(tmp_path / "data_batch_three.bin")
-    with refused("data_batch_3.bin not there", "mintnet data get cifar10"):
+    with raises_data_error("data_batch_3.bin not there", "mintnet data get cifar10"):
         load("cifar10", "train", tmp_path)
     assert len(load("cifar10", "test", tmp_path)) == 3
 
 
 @pytest.mark.parametrize("size", [1, 3072, 3 * 3073 - 1, 3 * 3073 + 1])
-def test_binary_of_a_wrong_size(tmp_path, write_cifar10, refused, size):
+def test_binary_of_a_wrong_size(tmp_path, write_cifar10, raises_data_error, size):
     write_cifar10(tmp_path, binary=True)
     path = tmp_path / "data_batch_2.bin"
     path.write_bytes(bytes(size))
-    with refused(path, "records of 3073 bytes", f"{size} bytes"):
+    with raises_data_error(path, "records of 3073 bytes", f"{size} bytes"):
         load("cifar10", "train", tmp_path)
 
 
 @pytest.mark.parametrize("binary", [True, False])
-def test_empty(tmp_path, write_cifar10, refused, binary):
+def test_empty(tmp_path, write_cifar10, raises_data_error, binary):
     write_cifar10(tmp_path, binary=binary)
     path = tmp_path / ("test_batch.bin" if binary else "test_batch")
     path.write_bytes(b"")
-    with refused(path, "empty"):
+    with raises_data_error(path, "empty"):
         load("cifar10", "test", tmp_path)
 
 
-def test_binary_with_impossible_labels(tmp_path, write_cifar10, refused):
+def test_binary_with_impossible_labels(tmp_path, write_cifar10, raises_data_error):
     write_cifar10(tmp_path, binary=True)
     path = tmp_path / "test_batch.bin"
     path.write_bytes(bytes([10]) + path.read_bytes()[1:])
-    with refused(path, "labels 0 to 9; got 10"):
+    with raises_data_error(path, "labels 0 to 9; got 10"):
         load("cifar10", "test", tmp_path)
 
 
 @pytest.mark.parametrize("binary", [True, False])
 def test_published_batches_under_each_others_names(
-    tmp_path, write_cifar10, refused, monkeypatch, binary
+    tmp_path, write_cifar10, raises_data_error, monkeypatch, binary
 ):
     write_cifar10(tmp_path, binary=binary)
     known = CIFAR10_BINARY if binary else CIFAR10_PYTHON
@@ -82,22 +82,22 @@ def test_published_batches_under_each_others_names(
     (tmp_path / f"test_batch{end}").rename(tmp_path / "aside")
     (tmp_path / f"data_batch_4{end}").rename(tmp_path / f"test_batch{end}")
     (tmp_path / "aside").rename(tmp_path / f"data_batch_4{end}")
-    with refused(f"expected test_batch{end}; its content is that of data_batch_4{end}"):
+    with raises_data_error(f"expected test_batch{end}; its content is that of data_batch_4{end}"):
         load("cifar10", "test", tmp_path)
-    with refused(f"expected data_batch_4{end}; its content is that of test_batch{end}"):
+    with raises_data_error(f"expected data_batch_4{end}; its content is that of test_batch{end}"):
         load("cifar10", "train", tmp_path)
 
 
-def test_python_truncated_or_of_the_other_version(tmp_path, write_cifar10, refused):
+def test_python_truncated_or_of_the_other_version(tmp_path, write_cifar10, raises_data_error):
     write_cifar10(tmp_path, binary=False)
     path = tmp_path / "test_batch"
     whole = path.read_bytes()
     for length in (1, 100, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
-        with refused(path, "truncated, damaged or something else"):
+        with raises_data_error(path, "truncated, damaged or something else"):
             load("cifar10", "test", tmp_path)
     path.write_bytes(bytes(3073))
-    with refused(path, "expected a pickled batch"):
+    with raises_data_error(path, "expected a pickled batch"):
         load("cifar10", "test", tmp_path)
 
 
@@ -123,7 +123,7 @@ IMAGES = np.zeros((2, 3072), np.uint8)
         ({"data": IMAGES, "labels": [-1, 9]}, "labels 0 to 9; got -1 to 9"),
     ],
 )
-def test_python_with_wrong_content(tmp_path, refused, batch, words):
+def test_python_with_wrong_content(tmp_path, raises_data_error, batch, words):
     (tmp_path / "test_batch").write_bytes(pickle.dumps(batch))
-    with refused(tmp_path / "test_batch", words):
+    with raises_data_error(tmp_path / "test_batch", words):
         load("cifar10", "test", tmp_path)

@@ -48,20 +48,20 @@ def test_unknown_names_list_the_valid_ones():
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "digits"])
-def test_a_folder_is_needed(name, tmp_path, refused):
-    with refused(name, "got none"):
+def test_a_folder_is_needed(name, tmp_path, raises_data_error):
+    with raises_data_error(name, "got none"):
         load(name, "train")
-    with refused(name, "does not exist"):
+    with raises_data_error(name, "does not exist"):
         load(name, "train", tmp_path / "absent")
     (tmp_path / "file").touch()
-    with refused(name, "is a file"):
+    with raises_data_error(name, "is a file"):
         load(name, "train", tmp_path / "file")
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10", "imagenet32"])
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_an_empty_folder_is_told_what_to_do(name, split, tmp_path, refused):
-    with refused(name, tmp_path, f"`mintnet data get {name}"):
+def test_an_empty_folder_is_told_what_to_do(name, split, tmp_path, raises_data_error):
+    with raises_data_error(name, tmp_path, f"`mintnet data get {name}"):
         load(name, split, tmp_path)
 
 

@@ -141,7 +141,7 @@ def test_a_second_mirror_steps_in(tmp_path, server, mnist, monkeypatch):
 
 
 @pytest.mark.parametrize("fault", [b"other", "cut", None])
-def test_wrong_downloads_leave_nothing_behind(tmp_path, server, mnist, refused, fault):
+def test_wrong_downloads_leave_nothing_behind(tmp_path, server, mnist, raises_data_error, fault):
     name = "t10k-images-idx3-ubyte.gz"
     server.files = dict(mnist)
     if fault is None:
@@ -149,23 +149,27 @@ def test_wrong_downloads_leave_nothing_behind(tmp_path, server, mnist, refused, 
     else:
         server.files[name] = mnist[name][:-9] if fault == "cut" else fault
     why = "HTTP 404" if fault is None else "not the published content"
-    with refused(name, f"{server.url}/{name} ({why})", f"put it at {tmp_path / 'mnist' / name}"):
+    with raises_data_error(
+        name, f"{server.url}/{name} ({why})", f"put it at {tmp_path / 'mnist' / name}"
+    ):
         get("mnist", tmp_path)
     assert not list((tmp_path / "mnist").glob("*t10k-images*"))
     assert not list((tmp_path / "mnist").glob(".part*"))
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
-def test_no_network(tmp_path, server, refused, name):
+def test_no_network(tmp_path, server, raises_data_error, name):
     server.stop()
     first = {"mnist": "train-images-idx3-ubyte.gz", "cifar10": "cifar-10-binary.tar.gz"}[name]
-    with refused(f"{server.url}/{first} (ConnectionError)", f"put it at {tmp_path / name / first}"):
+    with raises_data_error(
+        f"{server.url}/{first} (ConnectionError)", f"put it at {tmp_path / name / first}"
+    ):
         get(name, tmp_path)
     server.http.socket.close()
 
 
 @pytest.mark.parametrize("damage", ["cut", "other", "empty"])
-def test_damaged_files_are_named_and_kept(tmp_path, server, mnist, refused, damage):
+def test_damaged_files_are_named_and_kept(tmp_path, server, mnist, raises_data_error, damage):
     server.files = mnist
     files = get("mnist", tmp_path)
     whole = files[2].read_bytes()
@@ -173,7 +177,7 @@ def test_damaged_files_are_named_and_kept(tmp_path, server, mnist, refused, dama
     files[2].write_bytes(data)
     server.asked.clear()
     assert statuses("mnist", tmp_path) == ["verified", "verified", "damaged", "verified"]
-    with refused(files[2], "damaged", "move it away"):
+    with raises_data_error(files[2], "damaged", "move it away"):
         get("mnist", tmp_path)
     assert files[2].read_bytes() == data
     assert server.asked == []
@@ -218,47 +222,49 @@ def test_a_missing_batch_comes_from_the_archive_of_its_version(tmp_path, server,
     assert files[0].stat().st_mtime_ns == kept
 
 
-def test_damaged_archives(tmp_path, server, cifar10, refused, monkeypatch):
+def test_damaged_archives(tmp_path, server, cifar10, raises_data_error, monkeypatch):
     name = "cifar-10-binary.tar.gz"
     path = tmp_path / name
     path.write_bytes(cifar10[name][:-100])
-    with refused(path, "md5 differs"):
+    with raises_data_error(path, "md5 differs"):
         get("cifar10", tmp_path)
     monkeypatch.setitem(ARCHIVES, name, md5(path.read_bytes()))
-    with refused(path, "cannot be unpacked"):
+    with raises_data_error(path, "cannot be unpacked"):
         get("cifar10", tmp_path)
     path.write_bytes(archive({file: b"other" for file in CIFAR10_BINARY}))
     monkeypatch.setitem(ARCHIVES, name, md5(path.read_bytes()))
-    with refused(path, "data_batch_1.bin in it is not the published one"):
+    with raises_data_error(path, "data_batch_1.bin in it is not the published one"):
         get("cifar10", tmp_path)
     assert statuses("cifar10", tmp_path) == ["missing"] * 6
 
 
-def test_what_cannot_be_written(tmp_path, server, mnist, refused):
+def test_what_cannot_be_written(tmp_path, server, mnist, raises_data_error):
     server.files = mnist
     (tmp_path / "mnist").write_text("a file where the folder should be")
-    with refused("cannot be written", tmp_path / "mnist"):
+    with raises_data_error("cannot be written", tmp_path / "mnist"):
         get("mnist", tmp_path)
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path, refused):
+def test_a_full_disk_leaves_nothing_behind(tmp_path, raises_data_error):
     def full(path):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    with refused(tmp_path / "file", "No space left on device"):
+    with raises_data_error(tmp_path / "file", "No space left on device"):
         fetch.write(tmp_path / "file", full)
     assert os.listdir(tmp_path) == []
 
 
-def test_imagenet32_is_explained(tmp_path, server, write_box, refused):
-    with refused("registration", "image-net.org", tmp_path / "imagenet32", "valid_32x32.npy"):
+def test_imagenet32_is_explained(tmp_path, server, write_box, raises_data_error):
+    with raises_data_error(
+        "registration", "image-net.org", tmp_path / "imagenet32", "valid_32x32.npy"
+    ):
         get("imagenet32", tmp_path)
     write_box(tmp_path / "imagenet32", npz=True)
     assert statuses("imagenet32", tmp_path) == ["present"] * 11
     assert len(get("imagenet32", tmp_path)) == 11
     (tmp_path / "imagenet32" / "val_data.npz").unlink()
-    with refused("registration", "val_data;"):
+    with raises_data_error("registration", "val_data;"):
         get("imagenet32", tmp_path)
     assert server.asked == []
 

@@ -45,39 +45,39 @@ def test_hidden_files_and_litter_are_passed_over(tmp_path):
 @pytest.mark.parametrize("name", ["notes.txt", "notes.png", "below/notes"])
 @pytest.mark.parametrize("text", ["These are my pictures.\n", "P3 is what I call them", ""])
 @pytest.mark.parametrize("split", ["train", "test"])
-def test_a_text_file_is_named(tmp_path, refused, name, text, split):
+def test_a_text_file_is_named(tmp_path, raises_data_error, name, text, split):
     fill(tmp_path)
     (tmp_path / "below").mkdir()
     (tmp_path / name).write_text(text)
-    with refused(tmp_path / name, "expected a picture", "take it out of the folder"):
+    with raises_data_error(tmp_path / name, "expected a picture", "take it out of the folder"):
         load("folder", split, tmp_path)
 
 
-def test_small_pictures_are_named(tmp_path, refused):
+def test_small_pictures_are_named(tmp_path, raises_data_error):
     fill(tmp_path)
     Image.new("RGB", (31, 50)).save(tmp_path / "small.png")
     for split in ("train", "test"):
-        with refused(tmp_path / "small.png", "32x32 pixels; got 31x50", "31 or less"):
+        with raises_data_error(tmp_path / "small.png", "32x32 pixels; got 31x50", "31 or less"):
             load("folder", split, tmp_path)
     assert load("folder", "train", tmp_path, size=31).shape == (3, 31, 31)
 
 
 @pytest.mark.parametrize("count", [0, 9])
-def test_too_few(tmp_path, refused, count):
+def test_too_few(tmp_path, raises_data_error, count):
     fill(tmp_path, count)
-    with refused("at least 10 pictures", f"has {count}"):
+    with raises_data_error("at least 10 pictures", f"has {count}"):
         load("folder", "train", tmp_path)
 
 
 @pytest.mark.parametrize("format", ["png", "jpeg", "gif"])
-def test_truncated_pictures_are_named(tmp_path, rng, refused, format):
+def test_truncated_pictures_are_named(tmp_path, rng, raises_data_error, format):
     fill(tmp_path)
     path = tmp_path / f"000.{format}"
     (tmp_path / "000.png").unlink()
     buffer = io.BytesIO()
     Image.fromarray(rng.integers(0, 256, (40, 40, 3), np.uint8)).save(buffer, format)
     path.write_bytes(buffer.getvalue()[: len(buffer.getvalue()) // 2])
-    with refused(path, "truncated or damaged"):
+    with raises_data_error(path, "truncated or damaged"):
         load("folder", "train", tmp_path)
     assert len(load("folder", "test", tmp_path)) == 1
 
@@ -117,9 +117,9 @@ def test_sixteen_bits_lose_the_lower_eight(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
-def test_thirty_two_bits_are_refused(tmp_path, refused, dtype):
+def test_thirty_two_bits_are_refused(tmp_path, raises_data_error, dtype):
     Image.fromarray(np.full((9, 9), 7, dtype)).save(tmp_path / "a.tiff")
-    with refused("a.tiff", "8 or 16 bits"):
+    with raises_data_error("a.tiff", "8 or 16 bits"):
         read_picture(tmp_path / "a.tiff", 4, grey=True)
 
 

@@ -58,55 +58,59 @@ def test_every_truncation_is_refused(length):
 
 
 @pytest.mark.parametrize("name", ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"])
-def test_truncated_empty_and_foreign_files(tmp_path, write_mnist, refused, name):
+def test_truncated_empty_and_foreign_files(tmp_path, write_mnist, raises_data_error, name):
     write_mnist(tmp_path)
     path = tmp_path / name
     whole = path.read_bytes()
     for length in (2, 9, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:length])
-        with refused(path, "truncated or damaged"):
+        with raises_data_error(path, "truncated or damaged"):
             load("mnist", "train", tmp_path)
     middle = len(whole) // 2
     path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 0xFF]) + whole[middle + 1 :])
-    with refused(path, "get it again"):
+    with raises_data_error(path, "get it again"):
         load("mnist", "train", tmp_path)
     path.write_bytes(gzip.compress(gzip.decompress(whole)[:-1]))
-    with refused(path, "bytes for", "get the file again"):
+    with raises_data_error(path, "bytes for", "get the file again"):
         load("mnist", "train", tmp_path)
     path.write_bytes(gzip.compress(gzip.decompress(whole) + b"\0"))
-    with refused(path, "bytes for"):
+    with raises_data_error(path, "bytes for"):
         load("mnist", "train", tmp_path)
     path.write_bytes(b"")
-    with refused(path, "empty"):
+    with raises_data_error(path, "empty"):
         load("mnist", "train", tmp_path)
     path.write_bytes(gzip.compress(b""))
-    with refused(path, "empty"):
+    with raises_data_error(path, "empty"):
         load("mnist", "train", tmp_path)
     path.write_bytes(b"<!DOCTYPE html><title>404</title>")
-    with refused(path, "magic", "<!DOCTYP"):
+    with raises_data_error(path, "magic", "<!DOCTYP"):
         load("mnist", "train", tmp_path)
 
 
-def test_swapped_images_and_labels(tmp_path, write_mnist, refused):
+def test_swapped_images_and_labels(tmp_path, write_mnist, raises_data_error):
     write_mnist(tmp_path, packed=False)
     images, labels = tmp_path / "train-images-idx3-ubyte", tmp_path / "train-labels-idx1-ubyte"
     images.rename(tmp_path / "aside")
     labels.rename(images)
     (tmp_path / "aside").rename(labels)
-    with refused(images, "expected idx images (magic 2051); got labels (magic 2049)", "swapped"):
+    with raises_data_error(
+        images, "expected idx images (magic 2051); got labels (magic 2049)", "swapped"
+    ):
         load("mnist", "train", tmp_path)
 
 
-def test_images_of_one_split_with_labels_of_the_other(tmp_path, write_mnist, refused):
+def test_images_of_one_split_with_labels_of_the_other(tmp_path, write_mnist, raises_data_error):
     write_mnist(tmp_path, packed=False)
     (tmp_path / "t10k-labels-idx1-ubyte").replace(tmp_path / "train-labels-idx1-ubyte")
-    with refused("7 images and 4 labels"):
+    with raises_data_error("7 images and 4 labels"):
         load("mnist", "train", tmp_path)
-    with refused("t10k-labels-idx1-ubyte[.gz]", "not there"):
+    with raises_data_error("t10k-labels-idx1-ubyte[.gz]", "not there"):
         load("mnist", "test", tmp_path)
 
 
-def test_published_files_under_each_others_names(tmp_path, write_mnist, refused, monkeypatch):
+def test_published_files_under_each_others_names(
+    tmp_path, write_mnist, raises_data_error, monkeypatch
+):
     write_mnist(tmp_path, packed=False)
     for name in MNIST:
         monkeypatch.setitem(MNIST, name, md5((tmp_path / name).read_bytes()))
@@ -115,34 +119,34 @@ def test_published_files_under_each_others_names(tmp_path, write_mnist, refused,
         (tmp_path / f"train-{kind}").rename(tmp_path / "aside")
         (tmp_path / f"t10k-{kind}").rename(tmp_path / f"train-{kind}")
         (tmp_path / "aside").rename(tmp_path / f"t10k-{kind}")
-    with refused("expected train-images", "that of t10k-images"):
+    with raises_data_error("expected train-images", "that of t10k-images"):
         load("mnist", "train", tmp_path)
-    with refused("expected t10k-images", "that of train-images"):
+    with raises_data_error("expected t10k-images", "that of train-images"):
         load("mnist", "test", tmp_path)
 
 
-def test_wrong_shapes_labels_and_counts(tmp_path, write_mnist, refused):
+def test_wrong_shapes_labels_and_counts(tmp_path, write_mnist, raises_data_error):
     write_mnist(tmp_path, packed=False)
     path = tmp_path / "t10k-images-idx3-ubyte"
     path.write_bytes(to_idx(np.zeros((4, 28, 27), np.uint8)))
-    with refused(path, "28x28", "28x27"):
+    with raises_data_error(path, "28x28", "28x27"):
         load("mnist", "test", tmp_path)
     path.write_bytes(to_idx(np.zeros((0, 28, 28), np.uint8)))
-    with refused("0 images and 4 labels"):
+    with raises_data_error("0 images and 4 labels"):
         load("mnist", "test", tmp_path)
     labels = {"train": np.full(7, 9, np.uint8), "test": np.full(4, 10, np.uint8)}
     write_mnist(tmp_path, packed=False, labels=labels)
     assert load("mnist", "train", tmp_path).labels.tolist() == [9] * 7
-    with refused("expected labels 0 to 9; got 10"):
+    with raises_data_error("expected labels 0 to 9; got 10"):
         load("mnist", "test", tmp_path)
     write_mnist(tmp_path, packed=False, counts=(7, 0))
-    with refused("at least one", "0 images and 0 labels"):
+    with raises_data_error("at least one", "0 images and 0 labels"):
         load("mnist", "test", tmp_path)
 
 
-def test_a_header_that_claims_the_moon_is_not_believed(tmp_path, write_mnist, refused):
+def test_a_header_that_claims_the_moon_is_not_believed(tmp_path, write_mnist, raises_data_error):
     write_mnist(tmp_path, packed=False)
     path = tmp_path / "t10k-images-idx3-ubyte"
     path.write_bytes(bytes([0, 0, 8, 3]) + b"\xff" * 12 + bytes(100))
-    with refused(path, "got 116"):
+    with raises_data_error(path, "got 116"):
         load("mnist", "test", tmp_path)

@@ -66,35 +66,37 @@ def test_reads_the_anti_aliased_version(tmp_path, write_box, npz, below):
         data.images[0] = 0
 
 
-def test_the_versions_are_never_mixed(tmp_path, write_box, refused):
+def test_the_versions_are_never_mixed(tmp_path, write_box, raises_data_error):
     write_box(tmp_path / "imagenet32", npz=True)
     np.save(tmp_path / "valid_32x32.npy", np.zeros((2, 32, 32, 3), np.uint8))
     for split in ("train", "test"):
-        with refused("both", "valid_32x32.npy", "train_data_batch_1.npz", "folder of its own"):
+        with raises_data_error(
+            "both", "valid_32x32.npy", "train_data_batch_1.npz", "folder of its own"
+        ):
             load("imagenet32", split, tmp_path)
     assert load("imagenet32", "test", tmp_path / "imagenet32").name == "imagenet32-box"
 
 
-def test_a_missing_batch_is_named(tmp_path, write_box, refused):
+def test_a_missing_batch_is_named(tmp_path, write_box, raises_data_error):
     write_box(tmp_path, npz=True)
     (tmp_path / "train_data_batch_7.npz").rename(tmp_path / "batch_7.npz")
-    with refused("train_data_batch_7 not there"):
+    with raises_data_error("train_data_batch_7 not there"):
         load("imagenet32", "train", tmp_path)
     assert len(load("imagenet32", "test", tmp_path)) == 2
 
 
-def test_a_missing_half_of_the_older_version(tmp_path, refused):
+def test_a_missing_half_of_the_older_version(tmp_path, raises_data_error):
     np.save(tmp_path / "train_32x32.npy", np.zeros((2, 32, 32, 3), np.uint8))
-    with refused("valid_32x32.npy not there"):
+    with raises_data_error("valid_32x32.npy not there"):
         load("imagenet32", "test", tmp_path)
 
 
-def test_swapped_halves_of_the_older_version(tmp_path, refused, monkeypatch):
+def test_swapped_halves_of_the_older_version(tmp_path, raises_data_error, monkeypatch):
     monkeypatch.setattr(imagenet32, "COUNTS", {"train": 5, "test": 3})
     np.save(tmp_path / "train_32x32.npy", np.zeros((3, 32, 32, 3), np.uint8))
     np.save(tmp_path / "valid_32x32.npy", np.zeros((5, 32, 32, 3), np.uint8))
     for split in ("train", "test"):
-        with refused(f"expected the {split} images", "swapped"):
+        with raises_data_error(f"expected the {split} images", "swapped"):
             load("imagenet32", split, tmp_path)
 
 
@@ -109,43 +111,43 @@ def test_swapped_halves_of_the_older_version(tmp_path, refused, monkeypatch):
         (np.array([{}]), "truncated, damaged or something else"),
     ],
 )
-def test_npy_with_wrong_content(tmp_path, refused, array, words):
+def test_npy_with_wrong_content(tmp_path, raises_data_error, array, words):
     np.save(tmp_path / "valid_32x32.npy", array, allow_pickle=True)
-    with refused(tmp_path / "valid_32x32.npy", words):
+    with raises_data_error(tmp_path / "valid_32x32.npy", words):
         load("imagenet32", "test", tmp_path)
 
 
 @pytest.mark.parametrize("length", [0, 5, 60, 128, 5000])
-def test_npy_truncated(tmp_path, refused, length):
+def test_npy_truncated(tmp_path, raises_data_error, length):
     path = tmp_path / "valid_32x32.npy"
     np.save(path, np.zeros((2, 32, 32, 3), np.uint8))
     path.write_bytes(path.read_bytes()[:length])
-    with refused(path, "get it again"):
+    with raises_data_error(path, "get it again"):
         load("imagenet32", "test", tmp_path)
 
 
 @pytest.mark.parametrize("npz", [True, False])
-def test_batches_truncated_or_foreign(tmp_path, write_box, refused, npz):
+def test_batches_truncated_or_foreign(tmp_path, write_box, raises_data_error, npz):
     write_box(tmp_path, npz=npz)
     path = tmp_path / ("val_data.npz" if npz else "val_data")
     whole = path.read_bytes()
     damaged = [whole[:n] for n in (0, 1, 100, len(whole) // 2, len(whole) - 1)]
     for data in [*damaged, b"<!DOCTYPE html>"]:
         path.write_bytes(data)
-        with refused(path, "truncated, damaged or something else"):
+        with raises_data_error(path, "truncated, damaged or something else"):
             load("imagenet32", "test", tmp_path)
 
 
-def test_npz_damaged_inside(tmp_path, write_box, refused):
+def test_npz_damaged_inside(tmp_path, write_box, raises_data_error):
     write_box(tmp_path, npz=True)
     path = tmp_path / "val_data.npz"
     whole = path.read_bytes()
     path.write_bytes(whole[:3000] + bytes(100) + whole[3100:])
-    with refused(path, "CRC"):
+    with raises_data_error(path, "CRC"):
         load("imagenet32", "test", tmp_path)
 
 
-def test_npz_with_wrong_content(tmp_path, refused):
+def test_npz_with_wrong_content(tmp_path, raises_data_error):
     path, images = tmp_path / "val_data.npz", np.zeros((2, 3072), np.uint8)
     for table, words in (
         ({"data": images}, "no labels"),
@@ -155,11 +157,11 @@ def test_npz_with_wrong_content(tmp_path, refused):
         ({"data": images[:, :12], "labels": [1, 2]}, "shape (2, 12)"),
     ):
         np.savez(path, **table)
-        with refused(path, words):
+        with raises_data_error(path, words):
             load("imagenet32", "test", tmp_path)
     with path.open("wb") as file:
         np.save(file, images)
-    with refused(path, "expected an .npz file"):
+    with raises_data_error(path, "expected an .npz file"):
         load("imagenet32", "test", tmp_path)
 
 

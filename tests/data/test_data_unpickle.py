@@ -36,7 +36,9 @@ class Call:
         (np.save, ("{}", 1), "numpy.save"),
     ],
 )
-def test_calls_are_refused_and_not_made(tmp_path, refused, function, arguments, name, protocol):
+def test_calls_are_refused_and_not_made(
+    tmp_path, raises_data_error, function, arguments, name, protocol
+):
     mark = tmp_path / "mark"
     filled = [
         [part.format(str(mark)) for part in a]
@@ -48,7 +50,7 @@ def test_calls_are_refused_and_not_made(tmp_path, refused, function, arguments, 
     ]
     batch = {"data": Call(function, *filled), "labels": [1]}
     (tmp_path / "test_batch").write_bytes(pickle.dumps(batch, protocol))
-    with refused(tmp_path / "test_batch", name, "refused"):
+    with raises_data_error(tmp_path / "test_batch", name, "refused"):
         load("cifar10", "test", tmp_path)
     assert not mark.exists()
 
