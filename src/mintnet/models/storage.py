@@ -51,11 +51,7 @@ def shipped(name: str, kind: str) -> Path:
 
 def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> None:
     """Write weights and configuration into a folder, each file whole or not at all."""
-    folder = Path(folder)
-    with whole_file(folder / CONFIG) as text, whole_file(folder / WEIGHTS) as weights:
-        save_file(packed_state(model), weights)
-        text.write_text(json.dumps({"format": FORMAT, **config}, indent=1) + "\n")
-        weights.chmod(text.stat().st_mode)  # safetensors lets nobody else read it
+    _write(Path(folder), packed_state(model), {"format": FORMAT, **config})
 
 
 def export_model(source: Path, target: Path, half: bool = True) -> float:
@@ -75,16 +71,20 @@ def export_model(source: Path, target: Path, half: bool = True) -> float:
         if not bool(rounded.isfinite().all()):
             raise ModelFileError(
                 f"{source}: {name} reaches {float(tensor.abs().max()):g}, which half precision "
-                f"cannot hold; keep the precision as it is"
+                f"cannot hold; keep the precision as it is (--precision kept)"
             )
         largest = float(tensor.abs().max()) or 1.0
         moved = max(moved, float((rounded.to(tensor.dtype) - tensor).abs().max()) / largest)
         state[name] = rounded
-    with whole_file(target / CONFIG) as text, whole_file(target / WEIGHTS) as weights:
+    _write(target, state, config)
+    return moved
+
+
+def _write(folder: Path, state: dict[str, Tensor], config: dict[str, Any]) -> None:
+    with whole_file(folder / CONFIG) as text, whole_file(folder / WEIGHTS) as weights:
         save_file(state, weights)
         text.write_text(json.dumps(config, indent=1) + "\n")
         weights.chmod(text.stat().st_mode)  # safetensors lets nobody else read it
-    return moved
 
 
 def read_config(folder: str | Path, kind: str | None = None) -> dict[str, Any]:
