@@ -329,8 +329,10 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     commit = ["git", "rev-parse", "--short", "HEAD"]
+    chosen = [f" --{name} {value:g}" for name in ("batch", "rate") if (value := vars(args)[name])]
     record = {
-        "command": f"python benchmarks/families.py {args.data_set} --seconds {args.seconds:g}",
+        "command": f"python benchmarks/families.py {args.data_set} --seconds {args.seconds:g}"
+        + "".join(chosen),
         "commit": subprocess.run(commit, capture_output=True, text=True).stdout.strip() or None,
         "machine": machine(torch.device(args.device)),
         "share_of_gpu": os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100") + " %",
