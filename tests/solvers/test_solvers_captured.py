@@ -7,16 +7,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
 
 from mintnet import Chain, FixedPoint, MintLayer, Squeeze
-from mintnet.kernels import split
 from mintnet.solvers import captured
 from mintnet.solvers.captured import CapturedSolve, solve_captured
-from mintnet.solvers.fixed_point import ROUGH
 from mintnet.solvers.replay import ForwardGraph, Gate, Recorder, replayed
 from registry import HARD, trained_layer
 
@@ -93,58 +90,6 @@ def test_recorded_steps_watch_as_plain_ones_do(index: int) -> None:
         assert (found.steps - plain.steps).abs().max() <= 1  # batches of other sizes round anew
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("watch", [False, True])
-@pytest.mark.parametrize("broken", [False, True])
-def test_rough_steps_come_first_and_never_last(
-    monkeypatch: pytest.MonkeyPatch, watch: bool, broken: bool
-) -> None:
-    monkeypatch.setattr(captured, "SLOW", 0.0)
-    layer = _layer()
-    z = _targets(layer, 6)
-    scale = z.abs().flatten(1).amax(1)
-    system = layer.system()
-    if broken:  # an evaluation that leads nowhere costs time, and nothing else
-        system = replace(system, rough=lambda: lambda x: (x + float("nan"), torch.ones_like(x)))
-    solver = FixedPoint(watch=watch)
-    iterations = solver._iteration("layer"), solver._iteration("layer", ROUGH)
-    answers = []
-    for _ in range(3):  # the first call finds out that steps are slow
-        found = solve_captured(system, z, scale, iterations[0], 120, iterations[1])
-        assert found is not None and bool(found.converged.all())
-        left = (layer(found.value)[0] - z).abs().flatten(1).amax(1)
-        assert (left < 5e-6 * scale).all()
-        answers.append(found)
-    keys = [key[3] for key in system.memory["captured"]]
-    assert ROUGH in keys and None in keys
-    if not broken:  # both kinds of steps are counted
-        plain = solver._solve(replace(system, memory={}), z, scale)
-        assert (answers[-1].evaluations > answers[0].evaluations - 2).all()
-        assert (answers[-1].value - plain.value).abs().max() < 1e-4 * plain.value.abs().max()
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("upper", [False, True])
-@pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("activation", ["elu", "sigmoid"])
-def test_rough_evaluations_have_six_digits(
-    monkeypatch: pytest.MonkeyPatch, upper: bool, channels: int, activation: str
-) -> None:
-    monkeypatch.setattr(split, "LARGEST", 2000)  # in several parts
-    torch.manual_seed(1)
-    layer = MintLayer(channels, 5, (4, 6), upper, activation)
-    for parameter in layer.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    x = torch.randn(4, channels, 4, 6)
-    for name, exact, rough in zip(
-        ("value", "slope"), layer.evaluator()(x), layer.rough_evaluator()(x), strict=True
-    ):
-        assert rough.dtype == exact.dtype and rough.shape == exact.shape
-        error = float((rough - exact).abs().max() / exact.abs().max())
-        assert error < (1e-6 if name == "value" else 2e-3)
-        assert error > 0  # it is another way
-
-
 def test_a_recording_has_the_gate_to_itself() -> None:
     gate, told = Gate(), queue.Queue[str]()
     inside, leave, recorded = (threading.Event() for _ in range(3))
@@ -198,30 +143,6 @@ def test_a_recording_that_is_interrupted_while_it_waits_leaves_the_gate_open() -
 
     threading.Thread(target=solve, daemon=True).start()
     assert passed.wait(10)
-
-
-@torch.no_grad()
-def test_rough_steps_that_torch_cannot_take_are_left_out(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def older(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        raise TypeError("mm() got an unexpected keyword argument 'out_dtype'")
-
-    monkeypatch.setattr(captured, "SLOW", -1.0)
-    monkeypatch.setattr(split, "_product", older)
-    layer = trained_layer(0).float()
-    z = torch.randn(2, *layer.event_shape)
-    solver = FixedPoint(rough=True)
-    found = solve_captured(
-        layer.system(),
-        z,
-        z.abs().flatten(1).amax(1),
-        solver._iteration("rough"),
-        120,
-        solver._iteration("rough", ROUGH),
-    )
-    assert found is not None and bool(found.converged.all())
-    assert "out_dtype" in caplog.text
 
 
 @torch.no_grad()

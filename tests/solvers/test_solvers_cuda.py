@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mintnet import Auto, Chain, FixedPoint, MintLayer, Squeeze, Wavefront
+from mintnet import Auto, Chain, FixedPoint, InTurn, MintLayer, Squeeze, Wavefront
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -39,6 +39,28 @@ def test_recorded_steps_are_plain_steps(step: float) -> None:
         assert (plain.value - recorded.value).abs().max() < 1e-4
         assert bool(recorded.converged.all())
         assert float(recorded.residual.max()) < 5e-6
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("upper", [False, True])
+def test_recorded_blocks_are_plain_blocks(upper: bool) -> None:
+    torch.manual_seed(2)
+    layer = MintLayer(3, 40, (32, 32), upper)  # slow enough for samples to leave the batch
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=0.06)
+    layer.cuda().eval()
+    sizes = torch.logspace(-1, 1, 64, device="cuda")[:, None, None, None]
+    z = layer(sizes * torch.randn(64, 3, 32, 32, device="cuda"))[0]
+    plain = layer.solve(z, InTurn(steps=FixedPoint(max_steps=200, watch=True, capture=False)))
+    for _ in range(3):
+        recorded = layer.solve(z, InTurn())
+        assert bool(recorded.converged.all()) and bool(plain.converged.all())
+        assert float(recorded.residual.max()) < 5e-6
+        assert (plain.value - recorded.value).abs().max() < 1e-3 * plain.value.abs().max()
+    layer.weight2.mul_(0.5)
+    changed = layer.solve(z, InTurn())
+    assert bool(changed.converged.all())
+    assert (layer(changed.value)[0] - z).abs().max() < 1e-5 * z.abs().max()
 
 
 @torch.no_grad()

@@ -11,7 +11,6 @@ from mintnet import Auto, Bisection, Chain, Composed, FixedPoint, MintLayer, Squ
 from mintnet.calculus import Softplus, Tanh
 from mintnet.precision import true_float32
 from mintnet.solvers import Solver
-from mintnet.solvers.fixed_point import ROUGH
 
 SOLVERS = [Auto(), FixedPoint(), Wavefront(), Bisection()]
 
@@ -101,18 +100,22 @@ def test_tolerances_that_mean_nothing_are_refused(tolerance: float) -> None:
 @pytest.mark.parametrize(
     "solver", [FixedPoint(), FixedPoint(tolerance=0.0), FixedPoint(step=0.7, watch=True)]
 )
-@pytest.mark.parametrize("rough", [False, True])
-def test_algorithm_1_can_be_recorded(recordable, upper, solver, rough) -> None:  # type: ignore[no-untyped-def]
+def test_algorithm_1_can_be_recorded(recordable, upper, solver) -> None:  # type: ignore[no-untyped-def]
     layer = MintLayer(2, 3, (4, 4), upper).eval()
     z = torch.randn(3, 2, 4, 4)
-    system, iteration = layer.system(), solver._iteration("layer", ROUGH if rough else None)
-    renew = system.rough if rough else system.renew
-    assert renew is not None
+    system, iteration = layer.system(), solver._iteration("layer")
+    blocks = layer.blocks()
+    assert blocks is not None and system.renew is not None
+    given, _ = blocks.begin(z).given()
     with recordable():
-        evaluate = renew()
-        run = iteration.begin(z, torch.ones(3), system.start(z))
-        iteration.step(run, evaluate, torch.zeros((), dtype=torch.long))
-        iteration.end(run)
+        for renew, part, beside in (
+            (system.renew, slice(0, 2), None),
+            (lambda: layer.blocks().evaluator(0), blocks.channels[0], given),  # type: ignore[union-attr]
+        ):
+            evaluate = renew()
+            run = iteration.begin(z[:, part], torch.ones(3), z[:, part], beside)
+            iteration.step(run, evaluate, torch.zeros((), dtype=torch.long))
+            iteration.end(run)
 
 
 @torch.no_grad()

@@ -11,13 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mintnet.bijections.chain import Chain
+from mintnet.bijections.mint_blocks import MintBlocks, slope_sums
 from mintnet.bijections.triangular import Evaluator, TriangularBijection
 from mintnet.calculus import Convolution, Ordering, Quantity, activation, conv_mask
 from mintnet.calculus.linear import blocks_of
 from mintnet.calculus.masks import check_kernel_size, check_positive
 from mintnet.calculus.signs import constrained
-from mintnet.calculus.value import mix
-from mintnet.kernels.split import SplitMint
 
 Q = TypeVar("Q", bound=Quantity)
 
@@ -152,7 +151,6 @@ class MintLayer(TriangularBijection):
         w1, w2, w3 = self.weights()
         radius, upper, t = self.kernel_size // 2, self.ordering.upper, self.t
         product = self._slope_product(w1, w2, w3)
-        copies = (self.channels, self.filters)
         last = w1.device.type == "cpu" if channels_last is None else channels_last
         layout = torch.channels_last if last else torch.contiguous_format
         padding, border = (radius, radius), (0, 0, 0, 0)
@@ -167,10 +165,7 @@ class MintLayer(TriangularBijection):
             h1 = F.pad(h1, border) if any(border) else h1
             h2, d2 = self.h.value_and_slope(F.conv2d(h1, w2, self.bias2, padding=padding))
             y = t * x + F.conv2d(h2, w3, self.bias3, padding=radius).contiguous()
-            if not last:
-                return y, t + (d2 * mix(d1, product)).unflatten(1, copies).sum(2)
-            mixed = torch.einsum("bcjhw,cij->bcihw", d1.unflatten(1, copies), product)
-            return y, t + (d2.unflatten(1, copies) * mixed).sum(2).contiguous()
+            return y, t + slope_sums(d1, d2, product)
 
         return evaluate
 
@@ -196,14 +191,12 @@ class MintLayer(TriangularBijection):
     def value(self, x: Tensor) -> Tensor:
         return self.evaluator_of_values()(x)
 
-    def rough_evaluator(self) -> Evaluator:
-        """As `evaluator`, with its largest product on half-precision matrix units, in two halves.
-
-        Values have six digits and slopes three. It is for solvers that come near a solution with
-        it; nothing is certified with it.
-        """
+    def blocks(self) -> MintBlocks | None:
+        """The layer in blocks of channels that can be solved in turn; None for a single channel."""
+        if self.channels == 1:
+            return None
         w1, w2, w3 = self.weights()
-        return SplitMint(
+        return MintBlocks(
             (w1, w2, w3),
             (self.bias1, self.bias2, self.bias3),
             self._slope_product(w1, w2, w3),

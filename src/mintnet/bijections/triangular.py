@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from mintnet.bijections.base import Bijection
 from mintnet.calculus import LOWER, Certificate, Function, Ordering, Quantity, certify, variable
 from mintnet.calculus.expression import record
-from mintnet.solvers import REMEDY, Auto, Solution, Solver, System, attach_gradient
+from mintnet.solvers import REMEDY, Auto, Blocks, Solution, Solver, System, attach_gradient
 
 Q = TypeVar("Q", bound=Quantity)
 Evaluator = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -78,11 +78,11 @@ class TriangularBijection(Bijection):
             memory=self._memory(),
             renew=self.evaluator if self.capturable else None,
             tensors=lambda: (*self.parameters(), *self.buffers()),
-            rough=self.rough_evaluator,
+            blocks=self.blocks,
         )
 
-    rough_evaluator: Callable[[], Evaluator] | None = None
-    """As `evaluator`, for float32, with fewer digits and faster, where there is such a way."""
+    blocks: Callable[[], Blocks | None] | None = None
+    """The map in blocks that can be solved one after the other, where it has such parts."""
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from mintnet.solvers.bisection import Bisection
 from mintnet.solvers.dual import StructureError
 from mintnet.solvers.fixed_point import FixedPoint
 from mintnet.solvers.fused import is_kernel_possible
+from mintnet.solvers.in_turn import InTurn
 from mintnet.solvers.replay import Recorder
 from mintnet.solvers.solution import Solution, merged
 from mintnet.solvers.wavefront import Wavefront
@@ -29,9 +30,10 @@ PER_LEVEL = {"cpu": 5e-4, "cuda": 2e-3}
 """Seconds that a level of the wavefront takes at the least in plain tensor operations."""
 
 ROUTES: dict[str, Solver] = {
-    "full steps": FixedPoint(step=1.0, max_steps=60, rough=True),
-    "watched steps": FixedPoint(step=1.0, max_steps=200, watch=True, rough=True),
-    "damped steps": FixedPoint(step=2 / 3, max_steps=200, watch=True, rough=True),
+    "full steps": FixedPoint(step=1.0, max_steps=60),
+    "channels in turn": InTurn(),
+    "watched steps": FixedPoint(step=1.0, max_steps=200, watch=True),
+    "damped steps": FixedPoint(step=2 / 3, max_steps=200, watch=True),
     "wavefront": Wavefront(),
 }
 
@@ -62,6 +64,10 @@ class Experience:
 
     def bounded(self, solver: Solver) -> Solver:
         """The solver with no more steps than the best route has time for."""
+        if isinstance(solver, InTurn):  # a step of a block costs less than one of all
+            bounded = self.bounded(solver.steps)
+            assert isinstance(bounded, FixedPoint)
+            return replace(solver, steps=bounded)
         limit = self.least / (self.seconds_per_step or 1)
         if not isinstance(solver, FixedPoint) or not self.seconds_per_step or limit == float("inf"):
             return solver
@@ -93,8 +99,8 @@ class Auto(Solver):
     ``patience`` steps are solved exactly by the wavefront (or, where the structure has none, by
     more steps), and in the last resort coordinate by coordinate. Whatever found it, an answer
     counts only with its residual. Layers remember: from the second call on a hard layer goes at
-    once to the fastest of full steps, watched steps (`FixedPoint.watch`), those with α = 2/3, and
-    the wavefront.
+    once to the fastest of full steps, blocks of channels in turn (`InTurn`), watched steps
+    (`FixedPoint.watch`), those with α = 2/3, and the wavefront.
 
     Args:
         patience: the most steps of Algorithm 1 in a layer of which nothing is known yet.

@@ -13,11 +13,9 @@ from torch import Tensor
 
 from mintnet.calculus import Ordering
 from mintnet.precision import true_float32
+from mintnet.solvers.blocks import Blocks, Evaluate
 from mintnet.solvers.replay import gate
 from mintnet.solvers.solution import Solution, Status, merged
-
-Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""x ↦ (f(x), diag J(x)), both of the shape of x."""
 
 TOLERANCES = {torch.float32: 5e-6, torch.float64: 1e-12}
 """A layer is certified when its residual is below this share of the largest |z|."""
@@ -51,8 +49,8 @@ class System:
         renew: makes ``evaluate`` from the tensors below, and from nothing else that may change;
             None where that cannot be promised. With it, a GPU can replay what was recorded.
         tensors: gives all tensors that f depends on.
-        rough: as ``renew``, for an ``evaluate`` of float32 with fewer digits that is much faster on
-            a GPU, to come near a solution; None where there is none.
+        given: of each sample, what ``evaluate`` takes beside x; None where it takes x alone.
+        blocks: f in blocks that can be solved one after the other; None where it has no such parts.
     """
 
     name: str
@@ -64,7 +62,8 @@ class System:
     memory: dict[Any, Any] = field(default_factory=dict)
     renew: Callable[[], Evaluate] | None = None
     tensors: Callable[[], tuple[Tensor, ...]] = tuple
-    rough: Callable[[], Evaluate] | None = None
+    given: Tensor | None = None
+    blocks: Callable[[], Blocks | None] | None = None
 
 
 class Solver(ABC):

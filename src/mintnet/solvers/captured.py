@@ -15,11 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
-from mintnet.solvers.base import Evaluate, System
+from mintnet.solvers.base import System
+from mintnet.solvers.blocks import Evaluate
 from mintnet.solvers.replay import Recorder, Watched, alone, is_recording, on_device_of
 from mintnet.solvers.solution import Solution
 
@@ -30,8 +32,6 @@ SLOW = 5e-4
 """Seconds of a step from which on it pays to let samples leave the batch, half of it at a time."""
 FEWEST = 8
 """The smallest batch that is worth a graph of its own."""
-CLOSE = 0.05
-"""The largest residual of a rough solution with which to begin."""
 
 S = TypeVar("S")
 
@@ -44,14 +44,14 @@ class Iteration(Generic[S]):
 
     Attributes:
         key: tells iterations apart.
-        begin: (z, scale, x₀) ↦ the state, an object with tensors for attributes; its ``gone``
-            says which samples are done.
+        begin: (z, scale, x₀, what is given) ↦ the state, an object with tensors for attributes;
+            its ``gone`` says which samples are done.
         step: (state, evaluate, number of the step): replaces tensors of the state by others.
         end: what came of it.
     """
 
     key: tuple[Any, ...]
-    begin: Callable[[Tensor, Tensor, Tensor], S]
+    begin: Callable[[Tensor, Tensor, Tensor, Tensor | None], S]
     step: Callable[[S, Evaluate, Tensor], None]
     end: Callable[[S], Solution]
 
@@ -68,7 +68,8 @@ class CapturedSolve(Generic[S]):
         self.z, self.scale = z.clone(), z.new_ones(len(z))
         self.count = torch.zeros((), dtype=torch.long, device=z.device)
         self.left = self.count.clone()
-        state = iteration.begin(self.z, self.scale, self.z)
+        self.given = None if system.given is None else _shared(system.given)
+        state = iteration.begin(self.z, self.scale, self.z, self.given)
         self.buffers = {k: v.clone() for k, v in vars(state).items() if _is_buffer(k, v)}
         begin, step, end = (
             partial(self._begin, system, iteration),
@@ -83,7 +84,7 @@ class CapturedSolve(Generic[S]):
         """The weights as they are, and the state before the first step."""
         assert system.renew is not None
         self.evaluate = system.renew()
-        self._keep(iteration.begin(self.z, self.scale, system.start(self.z)))
+        self._keep(iteration.begin(self.z, self.scale, system.start(self.z), self.given))
         self.count.zero_()
 
     def _step(self, state: S, iteration: Iteration[S]) -> None:
@@ -100,7 +101,7 @@ class CapturedSolve(Generic[S]):
     def _show(self, state: S) -> None:
         for name, buffer in self.buffers.items():
             setattr(state, name, buffer)
-        state.z, state.scale = self.z, self.scale  # type: ignore[attr-defined]
+        state.z, state.scale, state.given = self.z, self.scale, self.given  # type: ignore[attr-defined]
 
     def _keep(self, state: S) -> None:
         # A value may be another buffer, which is about to change: the last x is x itself.
@@ -122,7 +123,7 @@ class CapturedSolve(Generic[S]):
         scale: Tensor,
         max_steps: int,
         smaller: Smaller[S],
-        near: Solution | None = None,
+        start: Tensor | None = None,
     ) -> Solution:
         """The solution, in tensors that are its own.
 
@@ -131,34 +132,27 @@ class CapturedSolve(Generic[S]):
             scale: of the residuals.
             max_steps: the most steps.
             smaller: the same for some of the samples, if there is one.
-            near: points to begin with, where their residuals are small.
+            start: where to begin, if it is not where the system says.
         """
+        self._take(z, scale, smaller.system.given)
+        if start is not None:
+            for name in STARTS & self.buffers.keys():
+                self.buffers[name].copy_(start)
+            if "first" in self.buffers:  # who begins near the end has not left if it ends farther
+                self.buffers["first"].fill_(float("inf"))
+        return self._run(max_steps, smaller)
+
+    def _take(self, z: Tensor, scale: Tensor, given: Tensor | None) -> None:
         self.z.copy_(z)
         self.scale.copy_(scale)
+        if self.given is not None and given is not None:
+            self.given.copy_(given)
         self.begin()
-        if near is None:
-            return self._run(max_steps, smaller)
-        close = near.residual < CLOSE
-        at_close = close.reshape(-1, *(1,) * (z.dim() - 1))
-        for name in ("x", "best", "last_x"):
-            if name in self.buffers:
-                buffer = self.buffers[name]
-                buffer.copy_(torch.where(at_close, near.value, buffer))
-        if "first" in self.buffers:  # who begins near the end has not left when it ends farther
-            first = self.buffers["first"]
-            first.copy_(torch.where(close, float("inf"), first))
-        found = self._run(max_steps, smaller)
-        return replace(
-            found,
-            steps=found.steps + near.steps,
-            evaluations=found.evaluations + near.evaluations,
-        )
 
     def _go_on(self, other: CapturedSolve[S], rows: Tensor, steps: int, smaller: Smaller[S]) -> Any:
         """Some samples of another solve from where they are."""
-        self.z.copy_(other.z[rows])
-        self.scale.copy_(other.scale[rows])
-        self.begin()
+        given = None if other.given is None else other.given[rows]
+        self._take(other.z[rows], other.scale[rows], given)
         for name, buffer in self.buffers.items():
             buffer.copy_(other.buffers[name][rows])
         self.count.copy_(other.count)
@@ -179,7 +173,7 @@ class CapturedSolve(Generic[S]):
             slow = self.seconds_per_step > SLOW and taken <= max_steps
             if slow and 2 * size <= len(self.z):
                 rows = self.buffers["gone"].long().argsort(stable=True)[:size]
-                if (small := smaller.graph_for(self.z[rows])) is not None:
+                if (small := smaller.graph_for(self, rows)) is not None:
                     rest = rows, small._go_on(self, rows, max_steps - taken, smaller)
                     break
         # Fewer looks where a solve takes about as long as the last one did.
@@ -209,12 +203,27 @@ class Smaller(Generic[S]):
         """For a batch of ``whole`` samples."""
         return Smaller(system, iteration, max(FEWEST, -(-whole // 8)))
 
-    def graph_for(self, z: Tensor) -> CapturedSolve[S] | None:
+    def graph_for(self, whole: CapturedSolve[S], rows: Tensor) -> CapturedSolve[S] | None:
         """The one for so many samples."""
-        return _known(self.system, z, self.iteration)
+        given = None if whole.given is None else whole.given[rows]
+        return _known(replace(self.system, given=given), whole.z[rows], self.iteration)
 
 
 FOUND = ("value", "status", "residual", "steps", "evaluations")
+STARTS = {"x", "best", "last_x"}
+_given: WeakValueDictionary[tuple[Any, ...], Tensor] = WeakValueDictionary()
+
+
+def _shared(given: Tensor) -> Tensor:
+    """A buffer for what is given, one for all graphs that want such a one: it may be large.
+
+    Graphs are replayed one at a time, and each has it filled before.
+    """
+    place = (tuple(given.shape), given.dtype, given.device)
+    buffer = _given.get(place)
+    if buffer is None:
+        _given[place] = buffer = torch.empty_like(given, memory_format=torch.contiguous_format)
+    return buffer
 
 
 def solve_captured(
@@ -223,15 +232,12 @@ def solve_captured(
     scale: Tensor,
     iteration: Iteration[S],
     max_steps: int,
-    rough: Iteration[S] | None = None,
+    start: Tensor | None = None,
 ) -> Solution | None:
     """The solution by recorded steps, at most ``max_steps`` of them; None where there are none.
 
-    Where steps are slow, and the system can be evaluated roughly, ``rough`` comes first; that is
-    for float32 alone.
-
     There are none while another thread uses them, where the system does not allow it, and where
-    recording failed.
+    recording failed. ``start`` is where to begin, if it is not where the system says.
     """
     if system.renew is None or is_recording(z):
         return None
@@ -242,13 +248,7 @@ def solve_captured(
             known = _known(system, z, iteration)
             if known is None:
                 return None
-            near, slow = None, known.seconds_per_step > SLOW and z.dtype == torch.float32
-            if rough is not None and system.rough is not None and slow:
-                roughly = replace(system, renew=system.rough)
-                first = _known(roughly, z, rough)
-                if first is not None:
-                    near = first(z, scale, max_steps, Smaller.of(roughly, rough, len(z)))
-            return known(z, scale, max_steps, Smaller.of(system, iteration, len(z)), near)
+            return known(z, scale, max_steps, Smaller.of(system, iteration, len(z)), start)
     finally:
         alone.release()
 
@@ -264,7 +264,7 @@ def _known(system: System, z: Tensor, iteration: Iteration[S]) -> CapturedSolve[
             found = CapturedSolve(system, z, iteration)
         except torch.OutOfMemoryError:
             return None  # this once: another time there may be room
-        except (RuntimeError, TypeError) as error:  # older torch: no `out_dtype` of products
+        except RuntimeError as error:
             _log.warning("%s: steps are not recorded as a CUDA graph (%s)", system.name, error)
             found = "impossible"
     kept[place] = found  # the latest is the last
@@ -274,4 +274,4 @@ def _known(system: System, z: Tensor, iteration: Iteration[S]) -> CapturedSolve[
 
 
 def _is_buffer(name: str, value: object) -> bool:
-    return isinstance(value, Tensor) and name not in ("z", "scale")
+    return isinstance(value, Tensor) and name not in ("z", "scale", "given")

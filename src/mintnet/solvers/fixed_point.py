@@ -8,7 +8,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mintnet.solvers.base import TOLERANCES, Evaluate, Solver, System, fill_failures
+from mintnet.solvers.base import TOLERANCES, Solver, System, fill_failures
+from mintnet.solvers.blocks import Evaluate
 from mintnet.solvers.captured import Iteration, solve_captured
 from mintnet.solvers.solution import Solution, Status, relative_residual
 
@@ -34,10 +35,6 @@ class FixedPoint(Solver):
         watch: shorten a step where the last one went too far: where the sign of f(x) − z has
             changed and more than half of it is left, the slope between the two points is taken,
             up to twice the diagonal. Without it, an entry may jump to and fro for ever.
-        rough: on a GPU, where steps have been seen to take long and no tolerance is given, take
-            the first ones with half-precision products (`kernels.split`), up to ``max_steps`` of
-            them too. What counts is the residual of the last ones, which are in full precision;
-            ``steps`` and ``evaluations`` count both.
 
     Examples:
         >>> FixedPoint(step=3.5)
@@ -52,7 +49,6 @@ class FixedPoint(Solver):
     keep_trace: bool = False
     capture: bool = True
     watch: bool = False
-    rough: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.step < 2 and not self.allow_any_step:
@@ -68,22 +64,19 @@ class FixedPoint(Solver):
                 f"tolerance is a share of the largest |z|, in [0, 1); got {self.tolerance}"
             )
 
-    def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
+    def _solve(
+        self, system: System, z: Tensor, scale: Tensor, start: Tensor | None = None
+    ) -> Solution:
+        """As of every solver; ``start`` is where to begin, if it is not where the system says."""
         tolerance = self.tolerance or TOLERANCES[z.dtype]
         if z.is_cuda and self.capture and not self.keep_trace:
-            found = solve_captured(
-                system,
-                z,
-                scale,
-                self._iteration(system.name),
-                self.max_steps,
-                self._iteration(system.name, ROUGH)
-                if self.rough and self.tolerance is None
-                else None,
-            )
+            iteration = self._iteration(system.name)
+            found = solve_captured(system, z, scale, iteration, self.max_steps, start)
             if found is not None:
                 return found
-        run = Run(z, scale, system.start(z), self.watch)
+        run = Run(z, scale, system.start(z) if start is None else start, system.given, self.watch)
+        if start is not None:  # who begins near the end has not left when it ends farther away
+            run.first = torch.full_like(scale, float("inf"))
         trace = [torch.full_like(scale, float("inf"))]
         for step in range(self.max_steps + 1):
             excess, slope = self.look(run, system.evaluate, step)
@@ -97,20 +90,14 @@ class FixedPoint(Solver):
             system.name, tolerance, torch.stack(trace[1:]) if self.keep_trace else None
         )
 
-    def look(
-        self,
-        run: Run,
-        evaluate: Evaluate,
-        step: int | Tensor,
-        accuracy: tuple[float, float] | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    def look(self, run: Run, evaluate: Evaluate, step: int | Tensor) -> tuple[Tensor, Tensor]:
         """f(x) − z and diag J(x); the run notes residuals, and which samples are done."""
-        y, slope = evaluate(run.x)
+        y, slope = evaluate(run.x) if run.given is None else evaluate(run.x, run.given)
         excess = y - run.z
         now, previous = relative_residual(excess, run.scale), run.residual
         run.note(step, now)
         if self.tolerance != 0:  # else every step is wanted
-            run.gone = run.gone | ~now.isfinite() | self._settled(now, previous, accuracy)
+            run.gone = run.gone | ~now.isfinite() | self._settled(now, previous)
         return excess, slope
 
     def move(self, run: Run, excess: Tensor, slope: Tensor) -> None:
@@ -119,28 +106,23 @@ class FixedPoint(Solver):
             slope = run.braked(excess, slope)
         run.x = run.x - self.step * excess / slope
 
-    def _iteration(self, name: str, accuracy: tuple[float, float] | None = None) -> Iteration[Run]:
-        """What is recorded where steps can be; with an accuracy, to that one only."""
+    def _iteration(self, name: str) -> Iteration[Run]:
+        """What is recorded where steps can be."""
 
         def step(run: Run, evaluate: Evaluate, count: Tensor) -> None:
-            self.move(run, *self.look(run, evaluate, count, accuracy))
+            self.move(run, *self.look(run, evaluate, count))
 
         def end(run: Run) -> Solution:
             return run.solution(name, self.tolerance or TOLERANCES[run.z.dtype])
 
-        key = (self.step, self.tolerance, self.watch, accuracy)
+        key = (self.step, self.tolerance, self.watch)
         return Iteration(key, partial(Run, watch=self.watch), step, end)
 
-    def _settled(
-        self, now: Tensor, previous: Tensor, accuracy: tuple[float, float] | None
-    ) -> Tensor:
-        """Which samples need no further step: at their tolerance, or at the rounding floor.
-
-        ``accuracy`` is that floor, and the residual from which on a stall is accepted as one.
-        """
-        if self.tolerance is not None and accuracy is None:
+    def _settled(self, now: Tensor, previous: Tensor) -> Tensor:
+        """Which samples need no further step: at their tolerance, or at the rounding floor."""
+        if self.tolerance is not None:
             return (now <= self.tolerance) & (self.tolerance > 0)
-        floor, enough = accuracy or (8 * torch.finfo(now.dtype).eps, TOLERANCES[now.dtype])
+        floor, enough = 8 * torch.finfo(now.dtype).eps, TOLERANCES[now.dtype]
         # Near a root a step leaves |1 − α| of the error; one that leaves much more has stalled.
         stalled = now > max(0.75, (1 + abs(1 - self.step)) / 2) * previous
         return (now <= floor) | ((now <= enough) & stalled)
@@ -150,11 +132,19 @@ class Run:
     """The samples that are still being solved, and what came of those that have left.
 
     ``best`` is the point with the lowest residual of each sample, ``first`` and ``latest`` are
-    its first and last residual. ``watch`` keeps the point and excess of the last step too.
+    its first and last residual. ``given`` is `System.given`. ``watch`` keeps the point and excess
+    of the last step too.
     """
 
-    def __init__(self, z: Tensor, scale: Tensor, x: Tensor, watch: bool = False) -> None:
-        self.z, self.scale, self.x = z, scale, x
+    def __init__(
+        self,
+        z: Tensor,
+        scale: Tensor,
+        x: Tensor,
+        given: Tensor | None = None,
+        watch: bool = False,
+    ) -> None:
+        self.z, self.scale, self.x, self.given = z, scale, x, given
         self.last_x: Tensor | None = x if watch else None
         self.last_excess: Tensor | None = torch.zeros_like(x) if watch else None
         self.active = torch.arange(len(z), device=z.device)
@@ -192,7 +182,7 @@ class Run:
         if 4 * gone >= len(self.gone) and not self.z.is_cuda:
             self._file(self.gone)
             self.kept = ~self.gone
-            for name in (*_FILED, "active", "z", "scale", "x", "gone", "last_x", "last_excess"):
+            for name in (*_FILED, *_PRESENT):
                 if (value := getattr(self, name)) is not None:
                     setattr(self, name, value[self.kept])
         return False
@@ -234,6 +224,5 @@ class Run:
         )
 
 
-ROUGH = (3e-6, 1e-4)
-"""Of rough steps: a residual to stop at, and one from which on to stop where they stall."""
+_PRESENT = ("active", "z", "scale", "x", "given", "gone", "last_x", "last_excess")
 _FILED = ("best", "residual", "first", "latest", "steps")
