@@ -527,6 +527,7 @@ def _cases() -> list[Case]:
         Case("batch-norm", _batch_norm, (3, 2, 3)),
         Case("act-norm", _act_norm, (3, 2, 3)),
         Case("logit-1e-6", lambda: Logit(1e-6), (1, 3, 3), span=(0.0, 1.0)),
+        Case("logit-centred", lambda: Logit(0.01, centre=-4.0), (1, 2, 3), span=(0.0, 1.0)),
         Case("logit-0.05", lambda: Logit(0.05), (2, 2, 3), span=(0.0, 1.0)),
         Case("paired", _ready(lambda: paired_mint(2, 2, (3, 3)), 2, 2.0), (2, 3, 3)),
         Case("chain", _ready(_long_chain, 4, 1.5), (1, 4, 4)),

@@ -155,6 +155,8 @@ def test_damaged_model_folders(saved: Path, raises_with) -> None:
         {"net": [1, 2]},
         {"logit_lambda": "small"},
         {"logit_lambda": 0.7},
+        {"centre": "black"},
+        {"centre": float("nan")},
     ],
     ids=str,
 )
@@ -162,6 +164,20 @@ def test_configurations_that_say_something_else(saved: Path, changes: dict) -> N
     _edit(saved, **changes)
     with pytest.raises(ModelFileError):
         Flow.load(saved)
+
+
+def test_the_centre_of_the_logit_is_kept(tmp_path: Path) -> None:
+    config = MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,))
+    torch.manual_seed(0)
+    flow, images = Flow(config, 1e-6, centre=-6.5).eval(), torch.zeros(3, 1, 4, 4).byte()
+    flow.save(tmp_path)
+    again, plain = Flow.load(tmp_path), Flow(config, 1e-6)
+    plain.load_state_dict(flow.state_dict())
+    assert torch.equal(again.bits_per_dim(images), flow.bits_per_dim(images))
+    assert (plain.bits_per_dim(images) - flow.bits_per_dim(images)).abs().min() > 0.1
+    assert torch.equal(again.decode(again.encode(images)), images)
+    # Black is where zeros are: an image of it, and one that is cut, look the same at the border.
+    assert abs(float(flow.logit.transform(flow.dequantize(images))[0].mean())) < 0.5
 
 
 def test_weights_that_are_not_finite(saved: Path, raises_with) -> None:

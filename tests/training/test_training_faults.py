@@ -391,6 +391,18 @@ def test_begin_with_the_weights_of_another_run(tmp_path, tiny):
         tiny(tmp_path / "three", init=str(tmp_path / "one"), filters=(2, 1))
 
 
+def test_weights_come_with_the_logit_that_they_were_trained_behind(tmp_path, tiny):
+    tiny(tmp_path / "one", logit_lambda=0.02, centre=-3.0)
+    tiny(tmp_path / "two", init=str(tmp_path / "one"), max_steps=1)
+    tiny(tmp_path / "three", init=str(tmp_path / "one"), max_steps=1, centre=1.0)
+    found = [Flow.load(tmp_path / name).logit for name in ("one", "two", "three")]
+    assert [(logit.lam, logit.centre) for logit in found] == [
+        (0.02, -3.0),
+        (0.02, -3.0),
+        (0.02, 1.0),
+    ]
+
+
 def test_cadence_says_what_is_wrong():
     with pytest.raises(ValueError, match="checkpoint must be at least 0; got -1"):
         Cadence(checkpoint=-1)

@@ -9,22 +9,33 @@ from mintnet.bijections.base import AnalyticBijection
 
 
 class Logit(AnalyticBijection):
-    r"""x ↦ logit(λ + (1 − 2λ) x) for 0 < λ < 1/2.
+    r"""x ↦ logit(λ + (1 − 2λ) x) − c for 0 < λ < 1/2.
 
     It maps the interval from −λ/(1 − 2λ) to 1 + λ/(1 − 2λ), a little more than the pixels in
     [0, 1], onto the real line. With p = λ + (1 − 2λ) x the slope is (1 − 2λ) / (p (1 − p));
     1 − p is computed from 1 − x, since near white pixels p rounds to 1.
 
+    The centre c is what the zeros around an image stand for in the convolutions behind it. Where
+    most pixels are black, that should be black: −6.5 for 256 levels, the mean of log(u / 256).
+
+    Args:
+        lam: λ.
+        centre: c.
+
     Examples:
         >>> Logit(0.05)(torch.full((1, 1), 0.5))[0]
         tensor([[0.]])
+        >>> Logit(0.05, centre=-3.0)(torch.full((1, 1), 0.5))[0]
+        tensor([[3.]])
     """
 
-    def __init__(self, lam: float) -> None:
+    def __init__(self, lam: float, centre: float = 0.0) -> None:
         super().__init__()
         if not 0 < lam < 0.5:
             raise ValueError(f"the logit's λ must lie between 0 and 1/2; got {lam}")
-        self.lam = lam
+        if not abs(centre) < float("inf"):
+            raise ValueError(f"the logit's centre must be a finite number; got {centre}")
+        self.lam, self.centre = lam, centre
         margin = lam / (1 - 2 * lam)
         self.domain = (-margin, 1 + margin)
 
@@ -33,11 +44,12 @@ class Logit(AnalyticBijection):
         log_p = (self.lam + width * x).log()
         log_q = (self.lam + width * (1 - x)).log()
         slope = torch.full_like(x, width).log() - log_p - log_q
-        return log_p - log_q, slope.flatten(1).sum(1)
+        return log_p - log_q - self.centre, slope.flatten(1).sum(1)
 
     def invert(self, z: Tensor) -> Tensor:
         """Far out, where x rounds to the end of the domain, it stays just inside of it."""
-        return ((torch.sigmoid(z) - self.lam) / (1 - 2 * self.lam)).clamp(*self._inside(z.dtype))
+        p = torch.sigmoid(z + self.centre)
+        return ((p - self.lam) / (1 - 2 * self.lam)).clamp(*self._inside(z.dtype))
 
     def rounding(self, x: Tensor) -> Tensor:
         """One unit in the last place of x ≈ 1 is far from negligible in logit(x)."""
@@ -53,4 +65,4 @@ class Logit(AnalyticBijection):
         return low, high
 
     def extra_repr(self) -> str:
-        return f"λ={self.lam:g}"
+        return f"λ={self.lam:g}" + (f", centre={self.centre:g}" if self.centre else "")

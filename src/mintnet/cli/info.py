@@ -39,7 +39,7 @@ class Info(Command):
 
             model = open_model(self.model, "cpu")
             flow, config, origin = model.flow, model.config, str(model.folder)
-        net = {"kind", "net", "format", "levels", "logit_lambda"}
+        net = {"kind", "net", "format", "levels", "logit_lambda", "centre"}
         extra = {name: value for name, value in config.items() if name not in net}
         _print(self.model, origin, model_facts(flow), extra, flow)
         return {
@@ -48,6 +48,7 @@ class Info(Command):
             "net": flow.net.config.to_dict(),
             "levels": flow.levels,
             "logit_lambda": flow.logit.lam,
+            "centre": flow.logit.centre,
             "parameters": flow.net.parameter_count(),
             "dimensions": flow.dimensions,
             "layers": [

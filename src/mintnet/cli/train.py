@@ -83,6 +83,8 @@ class Train(Command):
     """Of masked convolutions: an odd number."""
     logit_lambda: float | None = None
     """λ of the logit."""
+    centre: float | None = None
+    """Of the logit: what the zeros around an image stand for. -6.54 where pixels are black."""
     init: str | None = None
     """A model to begin with, instead of fresh weights."""
     devices: str | None = None

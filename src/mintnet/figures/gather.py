@@ -135,6 +135,7 @@ def model_facts(flow: Flow) -> list[tuple[str, str]]:
         ("kernel", f"{config.kernel_size} × {config.kernel_size}"),
         ("form of t", config.t_form),
         ("λ of the logit", f"{flow.logit.lam:g}"),
+        ("centre of the logit", f"{flow.logit.centre:g}"),
         ("parameters", f"{flow.net.parameter_count():,}"),
     ]
 

@@ -4,7 +4,7 @@ The bookkeeping of bits per dimension, in one place. An image holds D integers v
 {0, …, L − 1}. With uniform noise u in (0, 1),
 
     x = (v + u) / L                       in the unit cube,
-    y = logit(λ + (1 − 2λ) x)             on the real line,
+    y = logit(λ + (1 − 2λ) x) − c         on the real line,
     z = net(y),
 
 and by the change of variables
@@ -53,6 +53,7 @@ class Flow(nn.Module):
         config: the shape of the MintNet.
         lam: λ of the logit.
         levels: L, the number of grey levels.
+        centre: c, what zeros around an image stand for after the logit.
 
     Examples:
         >>> flow = Flow.preset("digits")
@@ -63,12 +64,14 @@ class Flow(nn.Module):
         True
     """
 
-    def __init__(self, config: MintNetConfig, lam: float = 0.05, levels: int = 256) -> None:
+    def __init__(
+        self, config: MintNetConfig, lam: float = 0.05, levels: int = 256, centre: float = 0.0
+    ) -> None:
         super().__init__()
         if not 2 <= levels <= 256:
             raise ValueError(f"levels must lie between 2 and 256; got {levels}")
         self.net = MintNet(config)
-        self.logit = Logit(lam)
+        self.logit = Logit(lam, centre)
         self.levels = levels
 
     @staticmethod
@@ -192,6 +195,7 @@ class Flow(nn.Module):
             "net": self.net.config.to_dict(),
             "logit_lambda": self.logit.lam,
             "levels": self.levels,
+            **({"centre": self.logit.centre} if self.logit.centre else {}),
             **extra,
         }
         save_model(folder, self, config)
@@ -215,7 +219,8 @@ class Flow(nn.Module):
         config = read_config(folder, "flow")
         try:
             net = MintNetConfig(**config["net"])
-            flow = Flow(net, float(config["logit_lambda"]), int(config["levels"]))
+            centre = float(config.get("centre", 0.0))
+            flow = Flow(net, float(config["logit_lambda"]), int(config["levels"]), centre)
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(
                 f"{Path(folder) / CONFIG} does not describe a flow: {error}"

@@ -28,6 +28,7 @@ def build_flow(
     filters: Sequence[int] | None = None,
     logit_lambda: float | None = None,
     kernel_size: int | None = None,
+    centre: float | None = None,
 ) -> Flow:
     """The model of a preset for these images, with weights drawn from the seed.
 
@@ -39,6 +40,7 @@ def build_flow(
         filters: K of each stage, instead of the preset's.
         logit_lambda: λ, instead of the preset's.
         kernel_size: of masked convolutions, instead of the preset's.
+        centre: of the logit; 0 if not given.
 
     Examples:
         >>> from mintnet.data import load
@@ -58,7 +60,7 @@ def build_flow(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(seed, "weights"))
         lam = LAMBDAS.get(preset, 0.05) if logit_lambda is None else logit_lambda
-        return Flow(config, lam, data.levels)
+        return Flow(config, lam, data.levels, centre or 0.0)
 
 
 def build_classifier(

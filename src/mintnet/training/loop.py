@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mintnet.bijections import Logit
 from mintnet.data import ImageData
 from mintnet.files import clear_scraps
 from mintnet.models.labelled import ImageClassifier
@@ -218,6 +219,7 @@ def _task(plan: Plan, data: ImageData) -> Task:
         plan.filters,
         plan.logit_lambda,
         plan.kernel_size,
+        plan.centre,
     )
     if plan.init is not None:
         start = load_flow(plan.init)
@@ -227,12 +229,17 @@ def _task(plan: Plan, data: ImageData) -> Task:
                 f"{flow.net.config} is expected"
             )
         flow.load_state_dict(start.state_dict())
+        # Weights belong to the logit that they were trained behind.
+        lam = start.logit.lam if plan.logit_lambda is None else plan.logit_lambda
+        flow.logit = Logit(lam, start.logit.centre if plan.centre is None else plan.centre)
     return DensityTask(flow.double() if plan.recipe.precision == "float64" else flow)
 
 
 def _classification(plan: Plan, data: ImageData) -> Task:
-    if plan.logit_lambda is not None:
-        raise RunError(f"{plan.preset} is a classifier; it has no logit, and so no --logit-lambda")
+    for name in ("logit_lambda", "centre"):
+        if getattr(plan, name) is not None:
+            option = "--" + name.replace("_", "-")
+            raise RunError(f"{plan.preset} is a classifier; it has no logit, and so no {option}")
     model = build_classifier(
         plan.preset, data, plan.seed, plan.pairs, plan.filters, plan.kernel_size
     )

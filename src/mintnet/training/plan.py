@@ -27,6 +27,7 @@ class Plan:
         filters: of each stage, where they are not the preset's.
         kernel_size: of masked convolutions, where it is not the preset's.
         logit_lambda: where it is not the preset's.
+        centre: of the logit, where it is not 0.
         init: a model to begin with instead of fresh weights.
 
     Examples:
@@ -44,6 +45,7 @@ class Plan:
     filters: tuple[int, ...] | None = None
     kernel_size: int | None = None
     logit_lambda: float | None = None
+    centre: float | None = None
     init: str | None = None
 
     @staticmethod

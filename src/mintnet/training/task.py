@@ -131,6 +131,7 @@ class DensityTask:
             "net": flow.net.config.to_dict(),
             "parameters": flow.net.parameter_count(),
             "logit_lambda": flow.logit.lam,
+            "centre": flow.logit.centre,
             "levels": flow.levels,
         }
 
