@@ -16,7 +16,7 @@ from mintnet import files
 from mintnet.models import Classifier, Flow
 from mintnet.models.locate import load_flow
 from mintnet.training import Cadence, Devices, RunError, train
-from mintnet.training.checkpoint import Checkpoint
+from mintnet.training.checkpoint import Checkpoint, _digest
 from mintnet.training.classification import ClassificationTask
 from mintnet.training.ema import MovingAverage
 from mintnet.training.folder import RunFolder
@@ -304,6 +304,72 @@ def test_steps_that_are_never_finite_stop_the_run(tmp_path, tiny, monkeypatch):
     monkeypatch.setattr(DensityTask, "measure", broken)
     with pytest.raises(RunError, match=r"the loss is nan.* at step 11, so the run stops"):
         tiny(tmp_path / "run", validation=0.0, max_steps=50, epochs=100)
+
+
+def test_a_run_that_goes_astray_goes_back_to_its_average(tmp_path, tiny, monkeypatch):
+    """Also when it is killed in between, with the same weights in the end."""
+    measure, step, at, seen = DensityTask.measure, TrainingModule._plain_step, [0], {}
+
+    def astray(self, batch):
+        found = measure(self, batch)
+        return {**found, "loss": found["loss"] * math.nan} if 20 <= at[0] < 26 else found
+
+    def watched(self, places):
+        at[0] = self.step
+        if self.step == kill[0]:
+            raise KeyboardInterrupt
+        average = {name: value.clone() for name, value in self.average.weights.items()}
+        step(self, places)
+        model, moments = dict(self.model.named_parameters()), self.optimizers().state.values()
+        same_weights = all(torch.equal(average[name], model[name]) for name in model)
+        seen[self.step] = (same_weights, max(float(s["exp_avg"].abs().max()) for s in moments))
+
+    monkeypatch.setattr(DensityTask, "measure", astray)
+    monkeypatch.setattr(TrainingModule, "_plain_step", watched)
+    options = {"validation": 0.0, "max_steps": 50, "epochs": 100, "ema": 0.9}
+    kill = [-1]
+    whole = tiny(tmp_path / "whole", **options)
+    assert (whole["steps"], whole["falls"], whole["steps_left_out"]) == (50, 1, 6)
+    assert seen[25] == (True, 0.0) and seen[24][1] > 0 and not seen[24][0]
+    rows = [
+        json.loads(line) for line in (tmp_path / "whole/metrics.jsonl").read_text().splitlines()
+    ]
+    assert [row["step"] for row in rows if row["kind"] == "fell back"] == [26]
+    assert min(row.get("bpd", 1.0) for row in rows) > 0  # no figure is NaN
+    for number, stop in enumerate((22, 30)):  # while steps are left out, and after the fall
+        run, kill = tmp_path / str(number), [stop]
+        with pytest.raises((KeyboardInterrupt, SystemExit)):
+            tiny(run, cadence=Cadence(samples=0, checkpoint=1), **options)
+        kill = [-1]
+        assert tiny(run, resume=True, **options)["falls"] == 1
+        a, b = (Checkpoint.read(f / "checkpoint.pt") for f in (tmp_path / "whole", run))
+        assert same((a.model, a.optimizer, a.average), (b.model, b.optimizer, b.average))
+
+
+def test_a_run_falls_back_so_often_and_no_oftener(tmp_path, tiny, monkeypatch):
+    measure, calls = DensityTask.measure, []
+
+    def broken(self, batch):
+        calls.append(batch)
+        found = measure(self, batch)
+        return {**found, "loss": found["loss"] * math.nan} if len(calls) > 5 else found
+
+    monkeypatch.setattr(DensityTask, "measure", broken)
+    # 5 steps, 5 falls after 6 steps each, and 6 steps more
+    with pytest.raises(RunError, match=r"the loss is nan.* at step 41, so the run stops"):
+        tiny(tmp_path / "run", validation=0.0, max_steps=50, epochs=100, ema=0.9)
+
+
+def test_checkpoints_without_falls_are_read(tmp_path):
+    path, old = tmp_path / "checkpoint.pt", Checkpoint(step=3, model={"w": torch.ones(2)})
+    content = {k: v for k, v in vars(old).items() if k not in ("falls", "fell_at", "left_out")}
+    torch.save({**content, "format": 1, "digest": _digest(content)}, path)
+    read = Checkpoint.read(path)
+    assert (read.step, read.falls, read.fell_at, read.left_out) == (3, 0, 0, 0)
+    del content["seconds"]
+    torch.save({**content, "format": 1, "digest": _digest(content)}, path)
+    with pytest.raises(RunError, match="damaged"):
+        Checkpoint.read(path)
 
 
 def test_weights_that_are_not_finite_are_not_written(tmp_path, tiny, monkeypatch):

@@ -66,6 +66,10 @@ class MovingAverage:
         finally:
             _copy(own, model)
 
+    def copy_to(self, model: nn.Module) -> None:
+        """Give the model the averaged weights for good."""
+        _copy(self.weights, model)
+
     def to(self, device: torch.device) -> None:
         """Move the average to a device."""
         self.weights = {name: tensor.to(device) for name, tensor in self.weights.items()}

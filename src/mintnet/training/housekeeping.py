@@ -17,7 +17,7 @@ from mintnet.training.meter import Meter
 from mintnet.training.module import NotFiniteError, TrainingModule
 from mintnet.training.pictures import save_grid
 from mintnet.training.progress import Progress
-from mintnet.training.schedule import learning_rate
+from mintnet.training.schedule import LESS, learning_rate
 
 SAMPLE_SEED = 1  # the same z each time, so that grids can be compared
 
@@ -59,7 +59,7 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
     ) -> None:
         """Whatever is due after this step."""
         step, done = module.step, module.step == module.total
-        if module.left_out:
+        if module.left_out or module.has_fallen:
             self._leave_out(trainer, module)
         else:
             self.meter.add(module.means, module.batch)
@@ -105,10 +105,17 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
     def _leave_out(self, trainer: Trainer, module: TrainingModule) -> None:
         """Say so; the time counts, while figures that are not finite would hide all others."""
         self.meter.add({}, 0)
-        self._write(trainer, module, "left out", {"in_a_row": module.left_out})
+        in_a_row = module.left_out or module.patience + 1
+        self._write(trainer, module, "left out", {"in_a_row": in_a_row})
         if module.left_out == 1:
             self.progress.note(
                 f"step {module.step} is left out: its loss or gradient is not finite"
+            )
+        if module.has_fallen:
+            self._write(trainer, module, "fell back", {"falls": module.falls})
+            self.progress.note(
+                f"step {module.step}: {in_a_row} steps in a row were left out; going on from the "
+                f"averaged weights, with {LESS**module.falls:.2g} of the learning rate"
             )
 
     def _shown(self) -> dict[str, float]:
@@ -118,7 +125,8 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
     def _report(self, trainer: Trainer, module: TrainingModule) -> None:
         """A line of the metrics about the steps since the last one."""
         self.train = self._shown()
-        rate = learning_rate(module.plan.recipe, module.step - 1, module.total)
+        recipe, last = module.plan.recipe, module.step - 1
+        rate = learning_rate(recipe, last, module.total, module.falls, module.fell_at)
         self._write(trainer, module, "train", {**self.train, "learning_rate": rate})
         self.meter.reset()
 

@@ -275,6 +275,7 @@ def _figures(
         "finished": module.step >= module.total,
         "resumed_from": resumed_from,
         "seconds": keeper.meter.seconds,
+        "falls": module.falls,
         "steps_left_out": sum(row.get("kind") == "left out" for row in folder.read_metrics()),
         "train": keeper.train,
         "validation": keeper.validation,

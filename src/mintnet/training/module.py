@@ -37,6 +37,10 @@ PATIENCE = 20
 """Steps in a row that may be left out since their loss or gradient is not finite."""
 
 
+FALLS = 5
+"""How often a run may go back to its averaged weights."""
+
+
 class NotFiniteError(RunError):
     """The loss and its gradient are not finite, step after step, or the weights are not."""
 
@@ -98,9 +102,11 @@ class TrainingModule(LightningModule):
         """The held-out images that are validated on."""
         self.means: dict[str, float] = {}
         """The figures of the last step."""
-        self.left_out = 0
+        self.left_out = start.left_out if start else 0
         """How many of the last steps in a row were left out."""
         self.patience = min(PATIENCE, self.total // 10)
+        self.falls, self.fell_at = (start.falls, start.fell_at) if start else (0, 0)
+        """How often the run went back to the averaged weights, and the last step that did."""
         self._optimizer_state = start.optimizer if start else None
         self._recorded: RecordedStep | None = None
         if start is not None:
@@ -111,6 +117,16 @@ class TrainingModule(LightningModule):
     def epoch(self) -> int:
         """The epoch of the next step, from 0."""
         return self.step // self.steps_per_epoch
+
+    @property
+    def has_fallen(self) -> bool:
+        """Whether the last step ended with a fall."""
+        return self.falls > 0 and self.fell_at == self.step - 1
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next step."""
+        return learning_rate(self.plan.recipe, self.step, self.total, self.falls, self.fell_at)
 
     @property
     def is_slow(self) -> bool:
@@ -180,7 +196,7 @@ class TrainingModule(LightningModule):
         if self._recorded is None:
             raw: Any = self.optimizers(use_pl_optimizer=False)
             self._recorded = RecordedStep(self, raw)
-        rate = learning_rate(self.plan.recipe, self.step, self.total)
+        rate = self.learning_rate
         *sums, norm, finite = self._recorded(places, self.epoch, rate, self.step).tolist()
         names = ("loss", *self.task.figure_names)
         self.means = {n: total / len(places) for n, total in zip(names, sums, strict=True)}
@@ -192,9 +208,9 @@ class TrainingModule(LightningModule):
         """Whether a step has a finite loss and gradient; one that has not is left out.
 
         A single image can be far out, for one draw of noise. Only if step after step is so, it
-        is the weights, and the run stops. Statistics of batch normalization become what they were
-        ``before``: until they are shared, those of each process are its own, and all processes
-        have to come to the same conclusion.
+        is the weights; then the run goes back to their average, or stops. Statistics of batch
+        normalization become what they were ``before``: until they are shared, those of each
+        process are its own, and all processes have to come to the same conclusion.
         """
         if math.isfinite(self.means["loss"]) and math.isfinite(norm):
             self.left_out = 0
@@ -203,15 +219,36 @@ class TrainingModule(LightningModule):
         statistics = float_buffers(self.model)
         for name, value in before.items():
             statistics[name].copy_(value)
-        if self.left_out > self.patience or not self.is_finite():
+        if not self.is_finite() or (self.left_out > self.patience and not self._fall_back()):
             raise NotFiniteError(f"the loss is {self.means['loss']:g}, its gradient {norm:g}")
         return False
+
+    @torch.no_grad()
+    def _fall_back(self) -> bool:
+        """Go on from the averaged weights, without moments; False where that cannot be done.
+
+        The average is behind the weights, so that it has seen little of what led them astray.
+        """
+        average = self.average.weights
+        if (
+            self.falls == FALLS
+            or not average
+            or not all(w.isfinite().all() for w in average.values())
+        ):
+            return False
+        self.average.copy_to(self.model)
+        optimizer: Any = self.optimizers(use_pl_optimizer=False)
+        for state in optimizer.state.values():
+            for value in state.values():
+                value.zero_()  # in place: a recorded step knows where they are
+        self.falls, self.fell_at, self.left_out = self.falls + 1, self.step, 0
+        return True
 
     def _plain_step(self, places: Tensor) -> None:
         recipe, world = self.plan.recipe, self.trainer.world_size
         optimizer: Any = self.optimizers()
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(recipe, self.step, self.total)
+            group["lr"] = self.learning_rate
         optimizer.zero_grad()
         before = {name: b.clone() for name, b in float_buffers(self.model).items()}
         own = part_of(places, self.trainer.global_rank, world)
@@ -268,6 +305,9 @@ class TrainingModule(LightningModule):
             model=self.model.state_dict(),
             optimizer=saved,
             average=self.average.weights,
+            falls=self.falls,
+            fell_at=self.fell_at,
+            left_out=self.left_out,
         )
 
     def training_batch(self, places: Tensor, epoch: int | Tensor) -> Batch:
