@@ -175,6 +175,13 @@ print([name for name in {heavy!r} if name in set(sys.modules) - before])
     assert done.stdout.strip() == "[]"
 
 
+def test_the_module_is_the_command_line():
+    words = [sys.executable, "-m", "mintnet", "sample", "nowhere"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "nowhere" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
 def test_folder_of_pictures(mintnet):
     flow = Flow.preset("digits")
     wide = type(flow.net.config)((3, 8, 8), pairs=(1,), filters=(2,))
