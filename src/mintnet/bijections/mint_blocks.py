@@ -66,8 +66,9 @@ class MintBlocks(Blocks):
     @property
     def channels(self) -> list[slice]:
         """Of each block, in the order in which they are solved."""
-        parts = torch.arange(len(self.t)).chunk(MOST)
-        slices = [slice(int(part[0]), int(part[-1]) + 1) for part in parts]
+        count = len(self.t)
+        size = -(-count // MOST)
+        slices = [slice(first, min(first + size, count)) for first in range(0, count, size)]
         return slices[::-1] if self.upper else slices
 
     def before(self, index: int) -> slice:
