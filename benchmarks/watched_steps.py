@@ -1,5 +1,8 @@
 """How many steps Algorithm 1 needs in each layer of a trained net: α = 1, α = 2/3, and watched.
 
+Also blocks of channels in turn, where all layers have several; G steps of one of G blocks count as
+one there. Seconds are of the processor, for other work may be going on.
+
     python benchmarks/watched_steps.py MODEL [-n 16] [--channels 3] [--out FILE]
 
 A step counts until all samples are certified; a layer that does not get there in 120 counts 121.
@@ -11,11 +14,12 @@ import argparse
 import json
 import shlex
 import sys
+import time
 from pathlib import Path
 
 import torch
 
-from mintnet import FixedPoint
+from mintnet import FixedPoint, InTurn
 from mintnet.bench.invert import layer_targets
 from mintnet.bench.machine import commit, machine
 from mintnet.models.locate import load_flow
@@ -24,6 +28,7 @@ WAYS = {
     "α = 1": FixedPoint(),
     "α = 2/3": FixedPoint(step=2 / 3),
     "watched": FixedPoint(watch=True),
+    "in turn": InTurn(),
 }
 
 
@@ -43,11 +48,27 @@ def main() -> None:
     layers = [(layer, z) for layer, z in layers if args.channels in (None, layer.channels)]
     rows = {}
     for name, solver in WAYS.items():
-        found = [layer.solve(z, solver) for layer, z in layers]
+        if name == "in turn" and any(layer.channels == 1 for layer, _ in layers):
+            continue
+        found, seconds = [], []
+        for layer, z in layers:
+            layer.solve(z[:1], FixedPoint(max_steps=1))  # once, for what is set up
+            begin = time.process_time()
+            found.append(layer.solve(z, solver))
+            seconds.append(round(time.process_time() - begin, 3))
         steps = [int(s.steps.max()) if bool(s.converged.all()) else 121 for s in found]
-        rows[name] = {"steps": steps, "sum": sum(steps), "failed_layers": steps.count(121)}
-        failed = rows[name]["failed_layers"]
-        print(f"{name:8} {sum(steps):5} steps, {failed} of {len(steps)} layers fail", flush=True)
+        failed = steps.count(121)
+        rows[name] = {
+            "steps": steps,
+            "sum": sum(steps),
+            "failed_layers": failed,
+            "seconds": seconds,
+        }
+        print(
+            f"{name:8} {sum(steps):5} steps, {sum(seconds):6.1f} s, "
+            f"{failed} of {len(steps)} layers fail",
+            flush=True,
+        )
     if args.out is not None:
         figures = {
             "command": shlex.join(["python", *sys.argv]),

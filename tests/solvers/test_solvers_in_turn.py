@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mintnet import Auto, Composed, FixedPoint, InTurn, MintLayer, StructureError, Wavefront
+from mintnet.bijections.mint_blocks import MintBlocks
 from mintnet.calculus import Identity, Tanh
 from mintnet.solvers import captured, in_turn
 from mintnet.solvers.captured import CapturedSolve, solve_captured
@@ -120,6 +121,39 @@ def test_recorded_blocks_are_plain_blocks(
     assert (len({len(graph.z) for graph in graphs}) > 1) == slow
     shared = {id(graph.given) for graph in graphs if graph.given is not None}
     assert len(shared) == len({len(graph.z) for graph in graphs if graph.given is not None})
+
+
+@torch.no_grad()
+def test_recorded_blocks_begin_with_the_weights_as_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A recording outlives the solve that made it, and must not read what belonged to that."""
+    layer, begun = _layer(3), []
+    z = layer(torch.randn(4, 3, 6, 5))[0]
+    start = MintBlocks.start
+
+    def recorded(solver, system, z, scale, start=None):  # type: ignore[no-untyped-def]
+        steps = solver._iteration(system.name)
+        return solve_captured(system, z, scale, steps, solver.max_steps, start)
+
+    def noted(blocks: MintBlocks, index: int, z: Tensor) -> Tensor:
+        begun.append(torch.equal(blocks.t, layer.t))
+        return start(blocks, index, z)
+
+    monkeypatch.setattr(in_turn.FixedPoint, "_solve", recorded)
+    monkeypatch.setattr(MintBlocks, "start", noted)
+    system = layer.system()
+    for _ in range(2):
+        found = InTurn()._solve(system, z, z.abs().flatten(1).amax(1))
+        assert found is not None and bool(found.converged.all())
+        layer.raw_t.add_(3.0)
+    assert begun and all(begun)
+
+
+@pytest.mark.parametrize("options", [{"last": -1}, {"steps": FixedPoint(keep_trace=True)}])
+def test_options_that_mean_nothing_are_refused(options: dict) -> None:  # type: ignore[type-arg]
+    with pytest.raises(ValueError, match=r"last counts steps|no trace in common"):
+        InTurn(**options)
 
 
 @torch.no_grad()

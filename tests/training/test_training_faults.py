@@ -469,6 +469,27 @@ def test_weights_come_with_the_logit_that_they_were_trained_behind(tmp_path, tin
     ]
 
 
+def test_a_run_goes_on_behind_the_logit_that_it_was_begun_with(tmp_path, tiny, monkeypatch):
+    """Whatever has become of the model that it began with."""
+    tiny(tmp_path / "one", centre=-3.0)
+    step = TrainingModule._plain_step
+
+    def killed(self, places):
+        if self.step == 7:
+            raise KeyboardInterrupt
+        step(self, places)
+
+    with monkeypatch.context() as patch, pytest.raises((KeyboardInterrupt, SystemExit)):
+        patch.setattr(TrainingModule, "_plain_step", killed)
+        tiny(tmp_path / "two", init=str(tmp_path / "one"))
+    other = Flow(Flow.load(tmp_path / "one").net.config, 0.2, 17)
+    for name in ("last", "best"):
+        other.save(tmp_path / "one" / name)
+    assert tiny(tmp_path / "two", resume=True)["resumed_from"] == 5
+    logit = Flow.load(tmp_path / "two").logit
+    assert (logit.lam, logit.centre) == (0.01, -3.0)
+
+
 def test_cadence_says_what_is_wrong():
     with pytest.raises(ValueError, match="checkpoint must be at least 0; got -1"):
         Cadence(checkpoint=-1)

@@ -122,7 +122,7 @@ def bench_train(
 @torch.no_grad()
 def moved_from_start(flow: Flow) -> Flow:
     """A copy of the flow with all kernels moved away from 0, the same for the same flow."""
-    moved = Flow(flow.net.config, flow.logit.lam, flow.levels)
+    moved = Flow(flow.net.config, flow.logit.lam, flow.levels, flow.logit.centre)
     moved.load_state_dict(flow.state_dict())
     generator = torch.Generator().manual_seed(0)
     for name, weight in moved.named_parameters():

@@ -16,7 +16,7 @@ class Logit(AnalyticBijection):
     1 − p is computed from 1 − x, since near white pixels p rounds to 1.
 
     The centre c is what the zeros around an image stand for in the convolutions behind it. Where
-    most pixels are black, that should be black: −6.5 for 256 levels, the mean of log(u / 256).
+    most pixels are black, that should be black: −6.54 for 256 levels, the mean of log(u / 256).
 
     Args:
         lam: λ.

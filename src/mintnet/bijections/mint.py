@@ -165,7 +165,7 @@ class MintLayer(TriangularBijection):
             h1 = F.pad(h1, border) if any(border) else h1
             h2, d2 = self.h.value_and_slope(F.conv2d(h1, w2, self.bias2, padding=padding))
             y = t * x + F.conv2d(h2, w3, self.bias3, padding=radius).contiguous()
-            return y, t + slope_sums(d1, d2, product)
+            return y, t + slope_sums(d1, d2, product, last)
 
         return evaluate
 

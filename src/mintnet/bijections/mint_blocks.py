@@ -16,10 +16,16 @@ MOST = 4
 """Blocks of a layer: more would be small convolutions, which cost more than their work."""
 
 
-def slope_sums(d1: Tensor, d2: Tensor, product: Tensor) -> Tensor:
+def _is_last(weight: Tensor) -> bool:
+    """Whether hidden layers lie with channels last, which is faster on CPUs."""
+    return weight.device.type == "cpu"
+
+
+def slope_sums(d1: Tensor, d2: Tensor, product: Tensor, last: bool = False) -> Tensor:
     """Σᵢ d2ᵢ Σⱼ Pᵢⱼ d1ⱼ, the part of diag J (Eq. 3) that depends on x.
 
-    Shapes: (batch, C K, H, W) twice, (C, K, K) → (batch, C, H, W).
+    Shapes: (batch, C K, H, W) twice, (C, K, K) → (batch, C, H, W). ``last`` is for hidden layers
+    with channels last in memory.
 
     Examples:
         >>> d1, d2 = torch.tensor([2.0, 3.0]), torch.tensor([5.0, 7.0])
@@ -28,7 +34,7 @@ def slope_sums(d1: Tensor, d2: Tensor, product: Tensor) -> Tensor:
         46.0
     """
     copies = product.shape[:2]
-    if not d1.is_contiguous(memory_format=torch.channels_last):
+    if not last:
         sums: Tensor = (d2 * mix(d1, product)).unflatten(1, copies).sum(2)
         return sums
     mixed = torch.einsum("bcjhw,cij->bcihw", d1.unflatten(1, copies), product)
@@ -84,9 +90,9 @@ class MintBlocks(Blocks):
     def part(self, out: slice, into: slice) -> tuple[Tensor, Tensor, Tensor]:
         """What W¹, W² and W³ bring from some channels to others."""
         (w1, w2, w3), to, of = self.weights, self.hidden(out), self.hidden(into)
-        last = torch.channels_last if w1.device.type == "cpu" else torch.contiguous_format
+        layout = torch.channels_last if _is_last(w1) else torch.contiguous_format
         parts = w1[to, into], w2[to, of], w3[out, of]
-        return tuple(weight.contiguous(memory_format=last) for weight in parts)  # type: ignore[return-value]
+        return tuple(weight.contiguous(memory_format=layout) for weight in parts)  # type: ignore[return-value]
 
     def start(self, index: int, z: Tensor) -> Tensor:
         return z / self.t[self.channels[index]]
@@ -94,14 +100,15 @@ class MintBlocks(Blocks):
     def evaluator(self, index: int) -> Evaluate:
         channels = self.channels[index]
         (w1, w2, w3), t, product = self.part(channels, channels), self.t[channels], self.product
-        product, radius = product[channels], w2.shape[-1] // 2
+        product, radius, last = product[channels], w2.shape[-1] // 2, _is_last(w2)
+        h = self.h  # and not all weights with it
 
         def evaluate(x: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:
             a, b = given.chunk(2, 1)
-            h1, d1 = self.h(F.conv2d(x, w1, padding=radius) + a)
-            h2, d2 = self.h(F.conv2d(h1, w2, padding=radius) + b)
+            h1, d1 = h(F.conv2d(x, w1, padding=radius) + a)
+            h2, d2 = h(F.conv2d(h1, w2, padding=radius) + b)
             y = t * x + F.conv2d(h2, w3, padding=radius)
-            return y, t + slope_sums(d1, d2, product)
+            return y, t + slope_sums(d1, d2, product, last)
 
         return evaluate
 

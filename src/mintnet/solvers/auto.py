@@ -63,11 +63,10 @@ class Experience:
         return self.steps > EASY or self.seconds.get("full steps") == float("inf")
 
     def bounded(self, solver: Solver) -> Solver:
-        """The solver with no more steps than the best route has time for."""
-        if isinstance(solver, InTurn):  # a step of a block costs less than one of all
-            bounded = self.bounded(solver.steps)
-            assert isinstance(bounded, FixedPoint)
-            return replace(solver, steps=bounded)
+        """Algorithm 1 with no more steps than the best route has time for.
+
+        Not so blocks: their steps cost a fraction of those that were measured.
+        """
         limit = self.least / (self.seconds_per_step or 1)
         if not isinstance(solver, FixedPoint) or not self.seconds_per_step or limit == float("inf"):
             return solver

@@ -12,11 +12,7 @@ Evaluate = Callable[..., tuple[Tensor, Tensor]]
 
 
 class Blocks(ABC):
-    """A triangular f whose channels fall into blocks, each a function of its own and those before.
-
-    Attributes:
-        channels: of each block, in the order in which they are solved.
-    """
+    """A triangular f whose channels fall into blocks, each of itself and those before it."""
 
     @property
     @abstractmethod

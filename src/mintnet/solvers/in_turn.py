@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from mintnet.solvers.base import TOLERANCES, Solver, System
-from mintnet.solvers.blocks import Blocks, Evaluate
+from mintnet.solvers.base import Solver, System
+from mintnet.solvers.blocks import Blocks
 from mintnet.solvers.dual import StructureError
 from mintnet.solvers.fixed_point import FixedPoint
 from mintnet.solvers.solution import Solution
@@ -41,6 +40,12 @@ class InTurn(Solver):
     steps: FixedPoint = field(default_factory=lambda: FixedPoint(max_steps=200, watch=True))
     last: int = 10
 
+    def __post_init__(self) -> None:
+        if self.last < 0:
+            raise ValueError(f"last counts steps and must be at least 0; got {self.last}")
+        if self.steps.keep_trace:
+            raise ValueError("steps of blocks have no trace in common; use keep_trace=False")
+
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         if system.blocks is None or (blocks := system.blocks()) is None:
             raise StructureError(
@@ -58,7 +63,7 @@ class InTurn(Solver):
             count = count + found.evaluations
         order = sorted(range(len(values)), key=lambda index: blocks.channels[index].start)
         start = torch.cat([values[index] for index in order], 1)
-        end = FixedPoint(max_steps=self.last, tolerance=TOLERANCES[z.dtype])
+        end = FixedPoint(max_steps=self.last, capture=self.steps.capture)
         whole = end._solve(system, z, scale, start)
         # Each entry of f(x) has been computed once when every block has been evaluated once.
         count = (count + len(values) - 1) // len(values) + whole.evaluations
@@ -66,19 +71,22 @@ class InTurn(Solver):
 
 
 def _block(system: System, blocks: Blocks, index: int, given: Tensor) -> System:
-    def renew() -> Evaluate:
+    def now() -> Blocks:
+        # Of the weights as they are when a recording is replayed, and in its own memory.
         assert system.blocks is not None
         made = system.blocks()
         assert made is not None
-        return made.evaluator(index)
+        return made
+
+    recordable = system.renew is not None
 
     return System(
         name=f"{system.name}, block {index}",
         evaluate=blocks.evaluator(index),
-        start=partial(blocks.start, index),
+        start=lambda z: (now() if recordable else blocks).start(index, z),
         ordering=system.ordering,
         memory=system.memory.setdefault(("block", index), {}),
-        renew=None if system.renew is None else renew,
+        renew=(lambda: now().evaluator(index)) if recordable else None,
         tensors=system.tensors,
         given=given,
     )

@@ -110,7 +110,7 @@ def _train(
     facts = describe(name, data, plan.data, plan.size, plan.grey)
     if plan.recipe.precision == "auto":
         plan = replace(plan, recipe=plan.recipe.changed(precision=chosen_precision(devices)))
-    task = _task(plan, data)
+    task = _task(plan, data, saved)
     task.fast, how = fast_path(task, plan.recipe.precision, devices)
     start = folder.read_checkpoint() if saved else None
     if saved:
@@ -178,7 +178,7 @@ def _fit(
         kept = f"the weights saved last are in {folder.last}" if saved else "no weights are saved"
         raise RunError(
             f"{error} at step {module.step + 1}, so the run stops; {kept}: try a lower learning "
-            f"rate or clip the gradient, in another run"
+            f"rate, clip the gradient, or keep an average to go back to (--ema), in another run"
         ) from error
 
 
@@ -206,7 +206,8 @@ def _plan(
     return Plan.resumed(saved, str(folder.path), preset, **given), saved
 
 
-def _task(plan: Plan, data: ImageData) -> Task:
+def _task(plan: Plan, data: ImageData, saved: dict[str, Any] | None) -> Task:
+    """The model to train; of a run that goes on, behind the logit that it was begun with."""
     if data_and_kind(plan.preset)[1] != "flow":
         return _classification(plan, data)
     if plan.recipe.label_smoothing:
@@ -232,6 +233,9 @@ def _task(plan: Plan, data: ImageData) -> Task:
         # Weights belong to the logit that they were trained behind.
         lam = start.logit.lam if plan.logit_lambda is None else plan.logit_lambda
         flow.logit = Logit(lam, start.logit.centre if plan.centre is None else plan.centre)
+    if saved is not None:
+        model = saved["model"]
+        flow.logit = Logit(model["logit_lambda"], model.get("centre", 0.0))
     return DensityTask(flow.double() if plan.recipe.precision == "float64" else flow)
 
 

@@ -9,7 +9,7 @@ from mintnet.training.recipe import Recipe
 LESS = 0.7
 """What is left of the learning rate after each fall."""
 RISE = 200
-"""Steps over which the learning rate rises after a fall, at the least."""
+"""Steps over which the learning rate rises after a fall, at the least; fewer in a short run."""
 
 
 def learning_rate(recipe: Recipe, step: int, total: int, falls: int = 0, fell_at: int = 0) -> float:
@@ -38,5 +38,6 @@ def learning_rate(recipe: Recipe, step: int, total: int, falls: int = 0, fell_at
     if recipe.warmup:
         factor *= min(1.0, (step + 1) / recipe.warmup)
     if falls:
-        factor *= LESS**falls * min(1.0, (step - fell_at + 1) / max(RISE, recipe.warmup))
+        rise = min(max(RISE, recipe.warmup), total // 10 or 1)
+        factor *= LESS**falls * min(1.0, (step - fell_at + 1) / rise)
     return recipe.learning_rate * factor
