@@ -148,6 +148,7 @@ def test_ranges_of_elementwise_functions(kind: type[Elementwise], ends, share) -
     v = torch.tensor([ends[0] + share * (ends[1] - ends[0])], dtype=torch.float64)
     v = v.clamp(ends[0], ends[1])
     value, slope = h.value_and_slope(v)
+    assert torch.equal(h.value(v), value)
     part = interval(*ends)
     values, slopes = h.value_range(part), h.slope_range(part)
     assert bool((values.low <= value) & (value <= values.high))

@@ -19,6 +19,7 @@ from mintnet.calculus.masks import check_kernel_size, check_positive
 from mintnet.calculus.signs import constrained
 
 Q = TypeVar("Q", bound=Quantity)
+Map = Callable[[Tensor], Tensor]
 
 T_FLOOR = 1e-2
 """The least t: small enough to bind nothing in trained models, large enough for a bracket."""
@@ -148,9 +149,20 @@ class MintLayer(TriangularBijection):
                 channels last on CPUs. There, rows of W² that the mask of a single channel leaves
                 nothing of are not computed either.
         """
+        (first, second, third), last = self._convolutions(channels_last)
+        product, t, h = self._slope_product(*self.weights()), self.t, self.h
+
+        def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
+            h1, d1 = h.value_and_slope(first(x))
+            h2, d2 = h.value_and_slope(second(h1))
+            return t * x + third(h2), t + slope_sums(d1, d2, product, last)
+
+        return evaluate
+
+    def _convolutions(self, channels_last: bool | None) -> tuple[tuple[Map, Map, Map], bool]:
+        """W¹ ⊛ x + b¹, W² ⊛ h¹ + b², W³ ⊛ h² + b³; and whether channels come last."""
         w1, w2, w3 = self.weights()
-        radius, upper, t = self.kernel_size // 2, self.ordering.upper, self.t
-        product = self._slope_product(w1, w2, w3)
+        radius, upper = self.kernel_size // 2, self.ordering.upper
         last = w1.device.type == "cpu" if channels_last is None else channels_last
         layout = torch.channels_last if last else torch.contiguous_format
         padding, border = (radius, radius), (0, 0, 0, 0)
@@ -159,15 +171,17 @@ class MintLayer(TriangularBijection):
             padding, border = (0, radius), (0, 0, 0, radius) if upper else (0, 0, radius, 0)
         w1, w2, w3 = (weight.contiguous(memory_format=layout) for weight in (w1, w2, w3))
 
-        def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
-            u = x.contiguous(memory_format=layout)
-            h1, d1 = self.h.value_and_slope(F.conv2d(u, w1, self.bias1, padding=radius))
-            h1 = F.pad(h1, border) if any(border) else h1
-            h2, d2 = self.h.value_and_slope(F.conv2d(h1, w2, self.bias2, padding=padding))
-            y = t * x + F.conv2d(h2, w3, self.bias3, padding=radius).contiguous()
-            return y, t + slope_sums(d1, d2, product, last)
+        def first(x: Tensor) -> Tensor:
+            return F.conv2d(x.contiguous(memory_format=layout), w1, self.bias1, padding=radius)
 
-        return evaluate
+        def second(h1: Tensor) -> Tensor:
+            h1 = F.pad(h1, border) if any(border) else h1
+            return F.conv2d(h1, w2, self.bias2, padding=padding)
+
+        def third(h2: Tensor) -> Tensor:
+            return F.conv2d(h2, w3, self.bias3, padding=radius).contiguous()
+
+        return (first, second, third), last
 
     def _slope_product(self, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:
         """P = diag(W³ᵢ) diag(W²ᵢⱼ) diag(W¹ⱼ), which is all that slopes need. Shape: (C, K, K)."""
@@ -177,14 +191,13 @@ class MintLayer(TriangularBijection):
         )
         return own3.mT * own2 * own1.mT
 
-    def evaluator_of_values(self) -> Callable[[Tensor], Tensor]:
+    def evaluator_of_values(self, channels_last: bool | None = None) -> Map:
         """As `evaluator`, without the diagonal of the Jacobian: x ↦ f(x)."""
-        (w1, w2, w3), radius, t = self.weights(), self.kernel_size // 2, self.t
+        (first, second, third), _ = self._convolutions(channels_last)
+        t, h = self.t, self.h.value
 
         def evaluate(x: Tensor) -> Tensor:
-            h1 = self.h.value_and_slope(F.conv2d(x, w1, self.bias1, padding=radius))[0]
-            h2 = self.h.value_and_slope(F.conv2d(h1, w2, self.bias2, padding=radius))[0]
-            return t * x + F.conv2d(h2, w3, self.bias3, padding=radius)
+            return t * x + third(h(second(h(first(x)))))
 
         return evaluate
 

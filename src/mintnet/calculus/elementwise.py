@@ -33,6 +33,10 @@ class Elementwise(Function):
     def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
         """h(v) and h'(v)."""
 
+    def value(self, v: Tensor) -> Tensor:
+        """h(v) alone."""
+        return self.value_and_slope(v)[0]
+
     @abstractmethod
     def slope_peak(self) -> tuple[float, ...]:
         """The places where h' may be extreme besides the ends of an interval."""
@@ -78,6 +82,9 @@ class ELU(Elementwise):
 
     def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
         return F.elu(v), v.clamp(max=0).exp()
+
+    def value(self, v: Tensor) -> Tensor:
+        return F.elu(v)
 
     def slope_peak(self) -> tuple[float, ...]:
         return ()
@@ -128,6 +135,9 @@ class LeakyReLU(Elementwise):
     def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
         slope = torch.where(v > 0, torch.ones_like(v), self.negative_slope)
         return F.leaky_relu(v, self.negative_slope), slope
+
+    def value(self, v: Tensor) -> Tensor:
+        return F.leaky_relu(v, self.negative_slope)
 
     def slope_peak(self) -> tuple[float, ...]:
         return ()
