@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mintnet.bijections.chain import Chain
-from mintnet.bijections.mint_blocks import MintBlocks, slope_sums
+from mintnet.bijections.mint_blocks import MintBlocks, slope_sums, wants_channels_last
 from mintnet.bijections.triangular import Evaluator, TriangularBijection
 from mintnet.calculus import Convolution, Ordering, Quantity, activation, conv_mask
 from mintnet.calculus.linear import blocks_of
@@ -149,8 +149,9 @@ class MintLayer(TriangularBijection):
                 channels last on CPUs. There, rows of W² that the mask of a single channel leaves
                 nothing of are not computed either.
         """
-        (first, second, third), last = self._convolutions(channels_last)
-        product, t, h = self._slope_product(*self.weights()), self.t, self.h
+        weights = self.weights()
+        (first, second, third), last = self._convolutions(*weights, channels_last)
+        product, t, h = self._slope_product(*weights), self.t, self.h
 
         def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
             h1, d1 = h.value_and_slope(first(x))
@@ -159,11 +160,12 @@ class MintLayer(TriangularBijection):
 
         return evaluate
 
-    def _convolutions(self, channels_last: bool | None) -> tuple[tuple[Map, Map, Map], bool]:
+    def _convolutions(
+        self, w1: Tensor, w2: Tensor, w3: Tensor, channels_last: bool | None
+    ) -> tuple[tuple[Map, Map, Map], bool]:
         """W¹ ⊛ x + b¹, W² ⊛ h¹ + b², W³ ⊛ h² + b³; and whether channels come last."""
-        w1, w2, w3 = self.weights()
         radius, upper = self.kernel_size // 2, self.ordering.upper
-        last = w1.device.type == "cpu" if channels_last is None else channels_last
+        last = wants_channels_last(w1) if channels_last is None else channels_last
         layout = torch.channels_last if last else torch.contiguous_format
         padding, border = (radius, radius), (0, 0, 0, 0)
         if last and self.channels == 1:
@@ -193,7 +195,7 @@ class MintLayer(TriangularBijection):
 
     def evaluator_of_values(self, channels_last: bool | None = None) -> Map:
         """As `evaluator`, without the diagonal of the Jacobian: x ↦ f(x)."""
-        (first, second, third), _ = self._convolutions(channels_last)
+        (first, second, third), _ = self._convolutions(*self.weights(), channels_last)
         t, h = self.t, self.h.value
 
         def evaluate(x: Tensor) -> Tensor:

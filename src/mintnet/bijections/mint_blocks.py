@@ -16,7 +16,7 @@ MOST = 4
 """Blocks of a layer: more would be small convolutions, which cost more than their work."""
 
 
-def _is_last(weight: Tensor) -> bool:
+def wants_channels_last(weight: Tensor) -> bool:
     """Whether hidden layers lie with channels last, which is faster on CPUs."""
     return weight.device.type == "cpu"
 
@@ -90,7 +90,7 @@ class MintBlocks(Blocks):
     def part(self, out: slice, into: slice) -> tuple[Tensor, Tensor, Tensor]:
         """What W¹, W² and W³ bring from some channels to others."""
         (w1, w2, w3), to, of = self.weights, self.hidden(out), self.hidden(into)
-        layout = torch.channels_last if _is_last(w1) else torch.contiguous_format
+        layout = torch.channels_last if wants_channels_last(w1) else torch.contiguous_format
         parts = w1[to, into], w2[to, of], w3[out, of]
         return tuple(weight.contiguous(memory_format=layout) for weight in parts)  # type: ignore[return-value]
 
@@ -100,7 +100,7 @@ class MintBlocks(Blocks):
     def evaluator(self, index: int) -> Evaluate:
         channels = self.channels[index]
         (w1, w2, w3), t, product = self.part(channels, channels), self.t[channels], self.product
-        product, radius, last = product[channels], w2.shape[-1] // 2, _is_last(w2)
+        product, radius, last = product[channels], w2.shape[-1] // 2, wants_channels_last(w2)
         h = self.h  # and not all weights with it
 
         def evaluate(x: Tensor, given: Tensor) -> tuple[Tensor, Tensor]:

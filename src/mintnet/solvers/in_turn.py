@@ -24,7 +24,7 @@ class InTurn(Solver):
 
     Args:
         steps: Algorithm 1 as it is used for a block.
-        last: the most steps of the whole layer at the end; mostly none is needed.
+        last: the most steps of the whole layer at the end; mostly one or two are needed.
 
     Examples:
         >>> from mintnet import MintLayer

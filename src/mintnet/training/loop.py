@@ -176,9 +176,10 @@ def _fit(
             keeper.save_model(module, "last")
             saved = True
         kept = f"the weights saved last are in {folder.last}" if saved else "no weights are saved"
+        average = "" if module.average.decay else ", or keep an average to go back to (--ema)"
         raise RunError(
             f"{error} at step {module.step + 1}, so the run stops; {kept}: try a lower learning "
-            f"rate, clip the gradient, or keep an average to go back to (--ema), in another run"
+            f"rate or clip the gradient{average}, in another run"
         ) from error
 
 
