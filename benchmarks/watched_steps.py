@@ -43,7 +43,10 @@ def main() -> None:
     parser.add_argument("--channels", type=int, help="only layers of so many channels")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    flow = load_flow(args.model)
+    try:
+        flow = load_flow(args.model)
+    except ValueError as error:
+        parser.error(str(error))
     layers = layer_targets(flow, flow.sample_latents(args.n, seed=0))
     layers = [(layer, z) for layer, z in layers if args.channels in (None, layer.channels)]
     rows = {}

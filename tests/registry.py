@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -505,10 +504,8 @@ def _outside_f() -> list[Case]:
         case("ffjord-rk4", lambda: FFJORD((3,), 5, "rk4", steps=24), (3,), **estimated),
         case("ffjord-rk4-conv", lambda: FFJORD((1, 3, 3), 2, "rk4", 24), (1, 3, 3), **estimated),
     ]
-    if find_spec("torchdiffeq") is not None:
-        make = lambda: FFJORD((3,), 5, tolerance=1e-8)  # noqa: E731
-        cases.append(case("ffjord-dopri5", make, (3,), adaptive=1e-6, **estimated))
-    return cases
+    make = lambda: FFJORD((3,), 5, tolerance=1e-8)  # noqa: E731
+    return [*cases, case("ffjord-dopri5", make, (3,), adaptive=1e-6, **estimated)]
 
 
 def _cases() -> list[Case]:

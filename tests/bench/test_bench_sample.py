@@ -10,7 +10,8 @@ import torch
 from mintnet.bench import bench_sample
 from mintnet.bench import sample as sample_module
 from mintnet.bench.machine import commit
-from mintnet.bench.sample import LEARNING, published_inverse
+from mintnet.bench.sample import LEARNING, published_inverse, resized
+from mintnet.bench.work import evaluation_flops
 from mintnet.cli import main
 from mintnet.solvers import InversionError
 from registry import tiny_flow
@@ -37,6 +38,24 @@ def test_rows_hold_what_they_say() -> None:
         assert other["evaluations"] == 4 * 120
         assert other["median_residual"] <= other["worst_residual"]
         assert row["speedup"] == other["seconds"] / row["seconds"]
+        for part in (row, other):
+            assert part["images_per_second"] == pytest.approx(row["count"] / part["seconds"])
+            share = part["tflops_unmasked"] / figures["matrix_tflops"]
+            assert part["share_of_matrix_product"] == pytest.approx(share)
+        work = sum(map(evaluation_flops, tiny_flow(4, 0).net.layers()))
+        expected = 120 * work * row["count"] / other["seconds"] / 1e12
+        assert other["tflops_unmasked"] == pytest.approx(expected)
+    assert figures["over_size"] == []
+
+
+def test_the_same_weights_on_other_sizes() -> None:
+    flow = tiny_flow(4, 0)
+    figures = bench_sample(flow, (1,), repeats=1, published=False, sizes=(4, 8))
+    assert [row["size"] for row in figures["over_size"]] == [4, 8]
+    assert all(row["certified"] == row["count"] for row in figures["over_size"])
+    for ours, other in zip(flow.net.layers(), resized(flow, 8).net.layers(), strict=True):
+        assert torch.equal(ours.weight2, other.weight2) and ours.t.shape != other.t.shape
+        assert torch.equal(ours.raw_t, other.raw_t[:, ::2, ::2])
 
 
 def test_a_bad_step_shows_in_the_residual() -> None:
@@ -84,7 +103,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     more = ["--repeats", "2", "--step", "0.5", "--out", str(plot), "--json", str(figures)]
     main([*arguments, *more])
     out = capsys.readouterr().out
-    assert "ours, later calls" in out and "α = 1/2" in out
+    assert "ours, first" in out and "α = 1/2" in out
     assert plot.read_bytes().startswith(b"\x89PNG")
     content = json.loads(figures.read_text())
     assert shlex.split(content["command"]) == ["mintnet", *arguments, *more]

@@ -100,8 +100,11 @@ def test_info(mintnet, model):
     code, out, _ = mintnet("info", model, "--json", "i.json")
     assert code == 0 and "1 × 8 × 8, 17 levels" in out
     assert figures("i.json")["net"]["filters"] == [3, 1]
-    code, out, _ = mintnet("info", "mnist")
-    assert code == 0 and "437,200" in out
+    code, out, _ = mintnet("info", "cifar10")
+    assert code == 0 and "fresh weights" in out
+    code, out, _ = mintnet("info", "mnist", "--json", "m.json")
+    assert code == 0 and "comes with the package" in out
+    assert figures("m.json")["parameters"] == 1_026_452
 
 
 def test_import_original(mintnet, fixtures):

@@ -24,7 +24,7 @@ def a_flow(shape=(1, 28, 28)):
 
 def test_export_halves_the_file_and_keeps_the_model(mintnet):
     flow = a_flow()
-    flow.save("model", preset="mnist", data={"name": "mnist"})
+    flow.save("model", preset="mnist", data={"name": "mnist", "folder": "/home/me/data"})
     code, out, err = mintnet("export", "model", "given", "--json", "facts.json")
     assert code == 0, err
     facts = json.loads(Path("facts.json").read_text())
@@ -35,6 +35,7 @@ def test_export_halves_the_file_and_keeps_the_model(mintnet):
     modes = {path.stat().st_mode for path in Path("given").iterdir()}
     assert len(modes) == 1  # who may read the one may read the other
     configs = [json.loads(Path(name, "config.json").read_text()) for name in ("model", "given")]
+    assert configs[0]["data"].pop("folder") == "/home/me/data"  # nobody else's business
     assert configs[0] == configs[1]
     images = mnist_slice().images[:8]
     given = Flow.load("given")

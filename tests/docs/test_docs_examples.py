@@ -38,10 +38,16 @@ def test_examples_run_and_print_what_the_page_says(page: str, monkeypatch) -> No
             assert line in text, f"block {number} printed {line!r}"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_pictures_exist(page: str) -> None:
-    for name in re.findall(r"!\[.+?\]\((.+?)\)", (DOCS / page).read_text(encoding="utf-8")):
-        assert (DOCS / name).is_file(), name
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))], ids=str
+)
+def test_pictures_links_and_results_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        if "://" not in name:
+            assert (page.parent / name).exists(), name
+    for name in re.findall(r"`(results/[^`]+)`", text):
+        assert list(ROOT.glob(name)), name
 
 
 def test_pictures_are_small() -> None:

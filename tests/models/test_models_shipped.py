@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from mintnet import Classifier
+from mintnet import Classifier, Flow
+from mintnet.data import mnist_slice
 from mintnet.models.locate import load_model
 from mintnet.models.storage import SHIPPED, WEIGHTS
 from registry import FIXTURES
@@ -15,7 +16,7 @@ LABELS = [7, 2, 1, 0, 4, 1, 4, 9]
 
 
 def test_the_package_has_what_it_promises() -> None:
-    assert "mnist-classifier" in SHIPPED
+    assert {"mnist", "mnist-classifier"} <= set(SHIPPED)
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
@@ -36,3 +37,24 @@ def test_the_mnist_classifier_reads_digits_and_gives_them_back() -> None:
     assert bool(found.solution.converged.all())
     assert torch.equal(classifier.to_images(found.images), images[:1])
     assert float(found.padding_energy.max()) < 1e-20
+
+
+@torch.no_grad()
+def test_the_mnist_density_model_knows_digits() -> None:
+    flow, images = Flow.from_pretrained("mnist"), mnist_slice().images[:32]
+    torch.manual_seed(0)
+    known = float(flow.bits_per_dim(images).mean())
+    assert 0.8 < known < 1.1  # the whole test set has 0.978
+    assert float(flow.bits_per_dim(images.flip(-2)).mean()) > known + 0.02  # 16 bits an image
+    assert float(flow.bits_per_dim(255 - images).mean()) > known + 3
+
+
+@torch.no_grad()
+def test_samples_of_the_mnist_density_model_are_certified() -> None:
+    flow = Flow.from_pretrained("mnist")
+    torch.manual_seed(0)
+    solution = flow.net.solve(flow.sample_latents(2, 1.0, 0))
+    assert bool(solution.converged.all())
+    assert float(solution.residual.max()) < 1e-3
+    images = flow.to_images(solution.value)
+    assert 0.02 < float((images > 127).float().mean()) < 0.5  # strokes on black, not noise

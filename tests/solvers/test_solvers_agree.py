@@ -90,11 +90,42 @@ def test_gradients_through_the_inverse_equal_differences(solver: Solver, make) -
         assert bool((gradient != 0).any())
 
 
-@pytest.mark.parametrize("solver", [Auto(), FixedPoint()], ids=["auto", "fixed-point"])
-def test_gradcheck_in_z(solver: Solver) -> None:
-    layer = _composed()
-    z = torch.randn(1, 1, 2, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda z: layer.inverse(z, solver), (z,), atol=1e-6)
+class _Inverse(torch.nn.Module):
+    def __init__(self, layer: TriangularBijection, solver: Solver) -> None:
+        super().__init__()
+        self.layer, self.solver = layer, solver
+
+    def forward(self, z: torch.Tensor) -> torch.Tensor:
+        return self.layer.inverse(z, self.solver)
+
+
+@pytest.mark.parametrize("make", [_small, _composed], ids=["mint", "composed-decreasing"])
+@by_solver
+def test_gradcheck_in_z_and_the_weights(solver: Solver, make) -> None:
+    inverse = _Inverse(make(), solver)
+    names, weights = zip(*inverse.named_parameters(), strict=True)
+    z = torch.randn(1, *inverse.layer.event_shape, dtype=torch.float64, requires_grad=True)
+
+    def function(z: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(inverse, dict(zip(names, values, strict=True)), (z,))
+
+    # Weights by the hundred: their numerical Jacobian is taken along random directions.
+    assert torch.autograd.gradcheck(function, (z, *weights), atol=1e-6, fast_mode=True)
+    assert torch.autograd.gradcheck(lambda z: inverse(z), (z,), atol=1e-6)
+
+
+def test_a_gradient_that_cannot_be_certified_raises() -> None:
+    """J is triangular with 1e200 below its diagonal: J⁻ᵀ g has entries that overflow."""
+    s = strictly_earlier(3).double()
+    with torch.no_grad():
+        s.weight.fill_(1e200)
+        s.bias.zero_()
+    bijection = Composed(Identity() + s, (3,)).eval()
+    z = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
+    x = bijection.inverse(z)
+    assert bool((x == 0).all())
+    with pytest.raises(InversionError, match="gradient through"):
+        x.sum().backward()
 
 
 def test_gradients_reach_the_weights_without_a_gradient_of_z() -> None:

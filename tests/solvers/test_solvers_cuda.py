@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mintnet import Auto, Chain, FixedPoint, InTurn, MintLayer, Squeeze, Wavefront
+from mintnet.precision import true_float32
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -60,7 +61,8 @@ def test_recorded_blocks_are_plain_blocks(upper: bool) -> None:
     layer.weight2.mul_(0.5)
     changed = layer.solve(z, InTurn())
     assert bool(changed.converged.all())
-    assert (layer(changed.value)[0] - z).abs().max() < 1e-5 * z.abs().max()
+    with true_float32():  # as solvers evaluate; the TF32 of torch's default is good for 1e-4
+        assert (layer(changed.value)[0] - z).abs().max() < 1e-5 * z.abs().max()
 
 
 @torch.no_grad()

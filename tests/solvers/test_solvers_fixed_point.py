@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mintnet import Composed, FixedPoint, InversionError, MintLayer, Status
+from mintnet import Auto, Composed, FixedPoint, InversionError, MintLayer, Status
 from mintnet.calculus import Exp, Identity, MaskedLinear, Tanh
 from mintnet.solvers import REMEDY, Solution
 from registry import HARD, away_from_zero, trained_flow, trained_layer
@@ -33,6 +33,10 @@ def test_steps_inside_are_taken(step: float) -> None:
 def test_other_bad_settings(raises_with) -> None:
     with raises_with(ValueError, "max_steps", "-1"):
         FixedPoint(max_steps=-1)
+    with raises_with(ValueError, "max_steps", "'many'"):
+        FixedPoint(max_steps="many")  # type: ignore[arg-type]
+    with raises_with(ValueError, "patience", "-1"):
+        Auto(patience=-1)
     with raises_with(ValueError, "tolerance", "-0.1"):
         FixedPoint(tolerance=-0.1)
 

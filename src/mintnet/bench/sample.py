@@ -6,22 +6,27 @@ import copy
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from mintnet.bench.invert import ITERATIONS, Note, layer_targets, tuned_step
 from mintnet.bench.machine import machine, seconds, synchronize
 from mintnet.bench.memory import PeakMemory, free_memory
 from mintnet.bench.textbook import textbook_evaluator
+from mintnet.bench.work import evaluation_flops, matrix_ceiling
 from mintnet.bijections import MintLayer
 from mintnet.models import Flow
 from mintnet.precision import true_float32
 from mintnet.solvers import relative_residual
 
 COUNTS = (1, 16, 64, 256)
+SIZES = (8, 16, 32, 64)
+SIZES_COUNT = {"cuda": 64, "cpu": 4}
 LEARNING = 3
 """Calls after the first in which solvers still try routes and record steps."""
 
@@ -34,6 +39,7 @@ def bench_sample(
     repeats: int = 5,
     step: float | None = None,
     published: bool = True,
+    sizes: Sequence[int] = (),
     note: Note = lambda line: None,
 ) -> dict[str, Any]:
     """Seconds for n certified samples: the first call and later ones, beside Algorithm 1.
@@ -50,6 +56,7 @@ def bench_sample(
         repeats: later calls, of which the median is taken.
         step: α of Algorithm 1; tuned on the published grid if not given.
         published: measure Algorithm 1 too.
+        sizes: heights of images for which ours is measured too, see `resized`.
         note: told what happens.
     """
     if repeats < 1:
@@ -60,7 +67,7 @@ def bench_sample(
         flow.sample_latents(count)  # says what is wrong with a count
     device = next(flow.parameters()).device
     with true_float32():
-        facts = machine(device)
+        facts, ceiling = machine(device), matrix_ceiling(device, torch.float32) / 1e12
         if published and step is None:
             note("tuning the step of Algorithm 1 on two samples")
             layers = layer_targets(flow, flow.sample_latents(2, seed=seed))
@@ -68,15 +75,41 @@ def bench_sample(
         rows = []
         for count in dict.fromkeys(counts):
             note(f"{count} samples")
-            row = {"count": count, **_ours(flow, count, seed, repeats)}
+            row = {"count": count, **_ours(flow, count, seed, repeats, ceiling)}
             if published:
                 assert step is not None
                 note(f"{count} samples, Algorithm 1 as published")
-                row["published"] = _published(flow, count, seed, step)
+                row["published"] = _published(flow, count, seed, step, ceiling)
                 if "seconds" in row["published"]:
                     row["speedup"] = row["published"]["seconds"] / row["seconds"]
             rows.append(row)
-    return {"seed": seed, "tuned_step": step, "machine": facts, "rows": rows}
+        over_size = []
+        for size in sizes:
+            count = SIZES_COUNT.get(device.type, 4)
+            note(f"{count} samples, {size} × {size}")
+            found = _ours(resized(flow, size), count, seed, repeats, ceiling)
+            over_size.append({"size": size, "count": count, **found})
+    return {
+        "seed": seed,
+        "tuned_step": step,
+        "machine": facts,
+        "matrix_tflops": ceiling,
+        "size": flow.shape[-1],
+        "rows": rows,
+        "over_size": over_size,
+    }
+
+
+def resized(flow: Flow, size: int) -> Flow:
+    """The same weights for images of another size; t, one number a pixel, is stretched."""
+    config = replace(flow.net.config, shape=(flow.shape[0], size, size))
+    other = Flow(config, flow.logit.lam, flow.levels, flow.logit.centre)
+    other.to(next(flow.parameters()))
+    for layer, source in zip(other.net.layers(), flow.net.layers(), strict=True):
+        state = source.state_dict()
+        state["raw_t"] = F.interpolate(source.raw_t[None], layer.event_shape[1:])[0]
+        layer.load_state_dict(state)
+    return other.eval()
 
 
 def published_inverse(flow: Flow, z: Tensor, step: float, iterations: int = ITERATIONS) -> Tensor:
@@ -96,7 +129,7 @@ def published_inverse(flow: Flow, z: Tensor, step: float, iterations: int = ITER
     return z
 
 
-def _ours(flow: Flow, count: int, seed: int, repeats: int) -> dict[str, Any]:
+def _ours(flow: Flow, count: int, seed: int, repeats: int, ceiling: float) -> dict[str, Any]:
     flow = copy.deepcopy(flow)  # which leaves behind what solvers have learnt
     device = next(flow.parameters()).device
     peak, calls = PeakMemory(device), []
@@ -109,20 +142,30 @@ def _ours(flow: Flow, count: int, seed: int, repeats: int) -> dict[str, Any]:
     memory = peak.bytes()
     solution = flow.solve(flow.sample_latents(count, seed=seed))
     later = calls[1 + LEARNING :]
-    evaluations = [float(part.evaluations.double().mean()) for part in solution.parts]
+    leaves = reversed(flow.net.chain.leaves())
+    evaluations = {
+        leaf: float(part.evaluations.double().mean())
+        for leaf, part in zip(leaves, solution.parts, strict=True)
+    }
+    flops = sum(
+        times * evaluation_flops(leaf)
+        for leaf, times in evaluations.items()
+        if isinstance(leaf, MintLayer)
+    )
     return {
         "first_seconds": calls[0],
         "learning_seconds": calls[1 : 1 + LEARNING],
         "seconds": median(later),
         "seconds_range": [min(later), max(later)],
-        "evaluations": sum(evaluations),
+        "evaluations": sum(evaluations.values()),
+        **_throughput(count, median(later), flops, ceiling),
         "certified": int(solution.converged.sum()),
         "worst_residual": float(solution.residual.max()),
         "peak_memory_gib": None if memory is None else memory / 2**30,
     }
 
 
-def _published(flow: Flow, count: int, seed: int, step: float) -> dict[str, Any]:
+def _published(flow: Flow, count: int, seed: int, step: float, ceiling: float) -> dict[str, Any]:
     device = next(flow.parameters()).device
     z = flow.sample_latents(count, seed=seed)
     # Six hidden tensors are there at a time: both activations and slopes, and two of their sums.
@@ -144,12 +187,24 @@ def _published(flow: Flow, count: int, seed: int, step: float) -> dict[str, Any]
     except torch.OutOfMemoryError:
         return {"failure": "does not fit in memory"}
     x, memory = found[0], peak.bytes()
+    flops = sum(map(evaluation_flops, flow.net.layers()))
     back = flow.net.transform(x)[0]
     residual = relative_residual(back - z, z.abs().flatten(1).amax(1))
     return {
         "seconds": taken,
         "evaluations": float(ITERATIONS * len(flow.net.layers())),
+        **_throughput(count, taken, ITERATIONS * flops, ceiling),
         "worst_residual": float(residual.max()),
         "median_residual": float(residual.median()),
         "peak_memory_gib": None if memory is None else memory / 2**30,
+    }
+
+
+def _throughput(count: int, taken: float, flops: float, ceiling: float) -> dict[str, float]:
+    """Images a second, and evaluations without what masks clear, beside a large matrix product."""
+    tflops = count * flops / taken / 1e12
+    return {
+        "images_per_second": count / taken,
+        "tflops_unmasked": tflops,
+        "share_of_matrix_product": tflops / ceiling,
     }

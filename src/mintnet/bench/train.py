@@ -103,9 +103,12 @@ def bench_train(
         for group in groups:
             rows += _measure(flow, group, batch, limits, setting)
     done = [row for row in rows if "failure" not in row]
-    textbook = [row["images_per_second"] for row in done if row["kind"] in TEXTBOOK]
+    textbook = [row for row in done if row["kind"] in TEXTBOOK]
     for row in done if textbook else ():
-        row["speedup"] = row["images_per_second"] / max(textbook)
+        same = [other for other in textbook if other["batch"] == row["batch"]]
+        row["speedup"] = row["images_per_second"] / max(
+            other["images_per_second"] for other in same or textbook
+        )
     figures: dict[str, Any] = {
         "net": flow.net.config.to_dict(),
         "gflop_an_image": unmasked_flops(flow.net) / 1e9,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from mintnet.bench.machine import seconds, timings
+from mintnet.bijections import MintLayer
 from mintnet.models import MintNet
 
 PASSES = 5
@@ -26,12 +27,19 @@ def unmasked_flops(net: MintNet) -> int:
         >>> unmasked_flops(MintNet(MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,))))
         7680
     """
-    total = 0
-    for layer in net.layers():
-        _, height, width = layer.event_shape
-        weights = sum(int(mask.sum()) for mask in (layer.mask1, layer.mask2, layer.mask3))
-        total += 3 * 2 * height * width * weights
-    return total
+    return sum(3 * evaluation_flops(layer) for layer in net.layers())
+
+
+def evaluation_flops(layer: MintLayer) -> int:
+    """Multiplications and additions of one evaluation of a layer that no mask clears.
+
+    Examples:
+        >>> evaluation_flops(MintLayer(1, 2, (4, 4)))
+        1280
+    """
+    _, height, width = layer.event_shape
+    weights = sum(int(mask.sum()) for mask in (layer.mask1, layer.mask2, layer.mask3))
+    return 2 * height * width * weights
 
 
 def least_traffic(net: MintNet, batch: int, size: int) -> int:

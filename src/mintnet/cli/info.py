@@ -28,9 +28,10 @@ class Info(Command):
         from mintnet.cli.info_classifier import info_classifier
         from mintnet.figures.gather import model_facts
         from mintnet.models import PRESETS, Flow
+        from mintnet.models.storage import SHIPPED
 
-        preset = self.model in PRESETS and not Path(self.model).exists()
-        if preset:
+        named = not Path(self.model).exists()
+        if named and self.model in PRESETS and self.model not in SHIPPED:
             flow, config, origin = Flow.preset(self.model), {}, "preset, fresh weights"
         elif (figures := info_classifier(self.model)) is not None:
             return figures
@@ -39,6 +40,8 @@ class Info(Command):
 
             model = open_model(self.model, "cpu")
             flow, config, origin = model.flow, model.config, str(model.folder)
+            if named and self.model in SHIPPED:
+                origin = "comes with the package, trained"
         net = {"kind", "net", "format", "levels", "logit_lambda", "centre"}
         extra = {name: value for name, value in config.items() if name not in net}
         _print(self.model, origin, model_facts(flow), extra, flow)

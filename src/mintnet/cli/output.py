@@ -155,5 +155,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return value if math.isfinite(value) else str(value)  # "inf" is not "not measured"
     return str(value) if isinstance(value, Path) else value

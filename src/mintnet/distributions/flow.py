@@ -82,10 +82,10 @@ class FlowDistribution(Distribution):
                 f"a FlowDistribution takes a mintnet.Flow; got {type(flow).__name__}. Bijections "
                 "go into a BijectionTransform."
             )
-        if not 0 < temperature < math.inf:
-            raise ValueError(f"temperature must be positive; got {temperature}")
-        if draws < 1:
-            raise ValueError(f"at least one draw of noise is needed; got draws={draws}")
+        if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
+            raise ValueError(f"temperature must be a positive number; got {temperature!r}")
+        if not isinstance(draws, int) or draws < 1:
+            raise ValueError(f"draws of noise are counted from 1 on; got draws={draws!r}")
         self.flow, self.temperature, self.draws = flow, float(temperature), draws
         self.seed, self.solver = seed, solver
         super().__init__(torch.Size(), torch.Size(flow.shape), validate_args)

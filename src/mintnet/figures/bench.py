@@ -61,7 +61,7 @@ def draw_train(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
     axes.set_xscale("log")
     axes.set_xlim(left=least / 2, right=max([*rates, least]) * 30)
     for place, (row, rate) in enumerate(zip(rows, rates, strict=True)):
-        words = row.get("failure") or f"{rate:,.4g}" + _memory(row)
+        words = row.get("failure") or _rate(rate) + _memory(row)
         axes.text(rate or least / 2, place, f" {words}", va="center", color=theme.ink, fontsize=8)
     axes.set_xlabel(
         f"images a second in training {figures.get('preset', '')}, {figures['machine']['device']}"
@@ -86,8 +86,30 @@ def draw_train_sweep(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
         line = [times[-1] * count / pixels[-1] for count in pixels]
         axes.loglog(pixels, line, "--", color=theme.quiet, linewidth=1)
     axes.set_xlabel(f"pixels × images; dashed: linear ({figures['sweep_way']})")
-    axes.set_ylabel("milliseconds a step")
+    axes.set_ylabel(figures.get("measure", "milliseconds a step"))
     legend(axes, theme)
+
+
+def draw_sample_sweep(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
+    """Milliseconds of a call that samples against the pixels in it, over numbers and sizes."""
+
+    def rows(name: str) -> list[dict[str, Any]]:
+        return [
+            {
+                "batch": row["count"],
+                "size": row.get("size", figures["size"]),
+                "milliseconds": 1e3 * row["seconds"],
+            }
+            for row in figures[name]
+        ]
+
+    converted = {
+        "over_batch": rows("rows"),
+        "over_size": rows("over_size"),
+        "sweep_way": "certified samples, later calls",
+        "measure": "milliseconds a call",
+    }
+    draw_train_sweep(axes, theme, converted)
 
 
 def draw_sample(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
@@ -113,3 +135,7 @@ def draw_sample(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
 def _memory(row: dict[str, Any]) -> str:
     memory = row["peak_memory_gib"]
     return "" if memory is None else f" ({memory:.2f} GiB)"
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"

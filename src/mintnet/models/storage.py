@@ -57,6 +57,8 @@ def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> 
 def export_model(source: Path, target: Path, half: bool = True) -> float:
     """Copy a model folder, with the weights in half precision if wanted.
 
+    The folder of the data set stays out: it is a place on the machine where the model was trained.
+
     Returns:
         How far rounding moved any weight, as a share of the largest of its tensor.
 
@@ -64,6 +66,8 @@ def export_model(source: Path, target: Path, half: bool = True) -> float:
         ModelFileError: half precision cannot hold a weight.
     """
     config, state, moved = read_config(source), load_file(source / WEIGHTS), 0.0
+    if isinstance(config.get("data"), dict):
+        config["data"].pop("folder", None)
     for name, tensor in state.items() if half else ():
         if not tensor.is_floating_point() or not tensor.numel():
             continue

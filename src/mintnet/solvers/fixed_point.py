@@ -57,8 +57,8 @@ class FixedPoint(Solver):
                 f"{self.step:g}. Values quoted as α = 3.5 in the paper are divisors: use "
                 "step=1/3.5. Pass allow_any_step=True to try it all the same."
             )
-        if self.max_steps < 0:
-            raise ValueError(f"max_steps must be at least 0; got {self.max_steps}")
+        if not isinstance(self.max_steps, int) or self.max_steps < 0:
+            raise ValueError(f"max_steps is a whole number from 0 on; got {self.max_steps!r}")
         if self.tolerance is not None and not 0 <= self.tolerance < 1:
             raise ValueError(
                 f"tolerance is a share of the largest |z|, in [0, 1); got {self.tolerance}"

@@ -156,11 +156,18 @@ class FFJORD(Bijection):
         return self._integrate(dynamics, (x, x.new_zeros(len(x))), begin, end)[0]
 
     def _integrate(self, dynamics: Dynamics, state: State, begin: float, end: float) -> State:
-        if self.method == "rk4":
+        if self.method == "rk4" or not len(state[0]):  # whose error could not be measured
             return _runge_kutta(dynamics, state, begin, end, self.steps)
         times = state[0].new_tensor([begin, end])
         options = {"rtol": self.tolerance, "atol": self.tolerance, "method": "dopri5"}
-        x, log_det = _torchdiffeq().odeint(dynamics, state, times, **options)
+        try:
+            x, log_det = _torchdiffeq().odeint(dynamics, state, times, **options)
+        except AssertionError as error:  # with which it says that no step is short enough
+            raise RuntimeError(
+                f"the adaptive integrator of FFJORD does not reach a tolerance of "
+                f"{self.tolerance:g} ({error}); the weights or x may be too large or not finite, "
+                'else take a larger tolerance, or method="rk4"'
+            ) from error
         return x[-1], log_det[-1]
 
     def extra_repr(self) -> str:

@@ -1,0 +1,80 @@
+"""The wavefront against bisection, on layers that nobody has chosen."""
+
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mintnet import Auto, Bisection, MintLayer, Wavefront
+from registry import trained_layer
+
+FUZZ = settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+sizes = st.tuples(st.integers(1, 3), st.integers(1, 3))
+
+
+def _compare(layer: MintLayer, x: torch.Tensor) -> None:
+    """Whoever certifies is right: f(x) is z, and where two do, they mean the same x."""
+    z = layer(x)[0].detach()
+    scale = z.abs().flatten(1).amax(1)
+    values = {}
+    for solver in (Wavefront(), Bisection(), Auto()):
+        solution = layer.solve(z, solver)
+        gap = (layer(solution.value)[0] - z).abs().flatten(1).amax(1)
+        good = solution.converged
+        assert bool((gap[good] <= 1e-10 * scale[good]).all()), solver
+        assert bool(good.all()) or "not certified" in solution.message
+        values[type(solver)] = solution.value, good
+    exact, sure = values[Bisection]
+    assert bool(sure.all())  # it never gives up on so few entries
+    for value, good in values.values():
+        allowed = 1e-9 * scale[good] * _growth(layer, exact)
+        assert bool(((value - exact)[good].abs().flatten(1).amax(1) <= allowed).all())
+    assert bool(values[Wavefront][1].all())
+
+
+def _growth(layer: MintLayer, x: torch.Tensor) -> float:
+    """How much the inverse can enlarge an error: the norm of J⁻¹, largest over the batch."""
+    largest = 1.0
+    for one in x:
+        size = one.numel()
+        jacobian = torch.autograd.functional.jacobian(
+            lambda v, shape=one.shape: layer(v.reshape(1, *shape))[0].flatten(), one.flatten()
+        )
+        largest = max(largest, float(torch.linalg.inv(jacobian.reshape(size, size)).norm()))
+    return largest
+
+
+@FUZZ
+@given(
+    channels=st.integers(1, 2),
+    filters=st.integers(1, 3),
+    size=sizes,
+    upper=st.booleans(),
+    activation=st.sampled_from(["elu", "tanh", "sigmoid", "softplus", "leaky_relu"]),
+    kernel=st.sampled_from([1, 3, 5]),
+    weights=st.floats(-2, 0.7),
+    spread=st.floats(-1, 1.3),
+    seed=st.integers(0, 2**16),
+)
+def test_random_layers(
+    channels, filters, size, upper, activation, kernel, weights, spread, seed
+) -> None:
+    torch.manual_seed(seed)
+    layer = MintLayer(channels, filters, size, upper, activation, kernel).double().eval()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_(std=10**weights)
+    _compare(layer, 10**spread * torch.randn(2, channels, *size, dtype=torch.float64))
+
+
+@FUZZ
+@given(index=st.integers(0, 39), size=sizes, seed=st.integers(0, 2**16))
+def test_trained_layers(index, size, seed) -> None:
+    small = size if index < 12 else (1, 2) if index < 24 else (1, 1)
+    layer = trained_layer(index, small)
+    torch.manual_seed(seed)
+    _compare(layer, 24 * torch.rand(2, *layer.event_shape, dtype=torch.float64) - 12)
