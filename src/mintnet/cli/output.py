@@ -155,5 +155,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
     if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)  # "inf" is not "not measured"
+        if math.isnan(value):
+            return None  # not measured
+        return value if math.isfinite(value) else str(value)
     return str(value) if isinstance(value, Path) else value
