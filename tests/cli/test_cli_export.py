@@ -91,6 +91,13 @@ def test_the_demo_shows_the_shipped_model(tmp_path, shipped_mnist, capsys):
         assert (tmp_path / "pictures" / name).stat().st_size > 500
 
 
+def test_some_images_of_mnist_need_no_files(mintnet, shipped_mnist):
+    code, out, err = mintnet("reconstruct", "mnist", "-n", 2, "--solver", "wavefront")
+    assert code == 0 and "2 of 2 images came back byte for byte" in out, err
+    code, _, err = mintnet("evaluate", "mnist")
+    assert code == 1 and "say with --data" in err  # a figure is of the whole test set
+
+
 def test_the_parts_of_the_demo_are_numbered(mintnet, shipped_mnist, monkeypatch):
     monkeypatch.setattr(demo, "show_pretrained", lambda out, folder, seed: {"bits_per_dim": 1.0})
     monkeypatch.setattr(demo.Demo, "_train", lambda self, out: {"run": "run"})

@@ -105,7 +105,8 @@ def test_damaged_model(fails, model):
 def test_model_without_data(fails, tiny_flow):
     tiny_flow.save("m")
     assert fails(["reconstruct", "m"], "--data-set")
-    assert fails(["reconstruct", "m", "--data-set", "mnist"], "--data")
+    assert fails(["reconstruct", "m", "--data-set", "cifar10"], "--data")
+    assert fails(["reconstruct", "m", "--data-set", "mnist"], "mnist-slice has (1, 28, 28)")
     assert fails(["reconstruct", "m", "--data-set", "mnist", "--data", "nowhere"], "nowhere")
 
 

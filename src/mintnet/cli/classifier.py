@@ -65,9 +65,9 @@ class OpenClassifier:
 
     def images(self, folder: Path | None, name: str | None, split: str = "test") -> ImageData:
         """Images for this classifier: from the folder given, or from where it was trained."""
-        from mintnet.training.data import images_for
+        from mintnet.training.data import few_images_for
 
-        data = images_for(self.config, self.name, split, name, folder)
+        data = few_images_for(self.config, self.name, split, name, folder)
         if data.shape != self.model.shape or data.levels > self.model.levels:
             raise ValueError(
                 f"{self.name} is a classifier of images of shape {self.model.shape} with "

@@ -83,7 +83,7 @@ class DataCommand(ModelCommand):
     """A command about a trained model and images of its kind."""
 
     data: Path | None = None
-    """The folder with the data set's files; digits need none."""
+    """The folder with the data set's files; digits need none, nor do a few images of MNIST."""
 
     data_set: Annotated[str | None, tyro.conf.arg(aliases=["--name"])] = None
     """The data set, where it is not the model's own: digits, mnist, cifar10, imagenet32, folder."""

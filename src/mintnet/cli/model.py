@@ -48,14 +48,16 @@ class OpenModel:
     def images(self, folder: Path | None, name: str | None, split: str = "test") -> ImageData:
         """Images for this model: from the folder given, or from where it was trained.
 
+        Where neither is known, 128 test images of MNIST come with the package.
+
         Args:
             folder: with the files of the data set.
             name: of the data set; the model's own if not given.
             split: test or train.
         """
-        from mintnet.training.data import images_for
+        from mintnet.training.data import few_images_for
 
-        data = images_for(self.config, self.name, split, name, folder)
+        data = few_images_for(self.config, self.name, split, name, folder)
         if data.shape != self.flow.shape or data.levels > self.flow.levels:
             raise ValueError(
                 f"{self.name} is a model of images of shape {self.flow.shape} with "

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mintnet.data import NAMES, ImageData, load
+from mintnet.data import NAMES, ImageData, load, mnist_slice
 from mintnet.models.storage import read_config
 from mintnet.training.files import RunError
 from mintnet.training.recipe import data_and_kind
@@ -64,6 +64,26 @@ def images_for(
             f"mix their figures: name the folder of {version} with --data"
         )
     return images
+
+
+def few_images_for(
+    config: Mapping[str, Any],
+    model: str,
+    split: str = "test",
+    name: str | None = None,
+    data: str | Path | None = None,
+) -> ImageData:
+    """As `images_for`, to look at some: of MNIST, those of the package where no folder is known.
+
+    Examples:
+        >>> len(few_images_for({"data": {"name": "mnist"}}, "a model"))
+        128
+    """
+    own, place, _ = _known(config)
+    folder = data or (place if name in (None, own) else None)
+    if (name or own) == "mnist" and split == "test" and folder is None:
+        return mnist_slice()
+    return images_for(config, model, split, name, data)
 
 
 def load_images(name: str, split: str, data: str | Path | None, **options: Any) -> ImageData:
