@@ -1,5 +1,6 @@
 """Invertible networks built from triangular blocks (MintNet, NeurIPS 2019)."""
 
+import mintnet.waiting  # noqa: F401  before torch is loaded
 from mintnet.bijections import (
     FFJORD,
     MAF,

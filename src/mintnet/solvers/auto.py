@@ -113,9 +113,7 @@ class Auto(Solver):
 
     def __post_init__(self) -> None:
         if not isinstance(self.patience, int) or self.patience < 0:
-            raise ValueError(
-                f"patience counts steps, from 0 on; got {self.patience!r}"
-            )
+            raise ValueError(f"patience counts steps, from 0 on; got {self.patience!r}")
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         known = _experience(system, z)
