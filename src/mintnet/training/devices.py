@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import warnings
@@ -110,6 +111,8 @@ def make_trainer(devices: Devices, precision: str = "float32", **options: Any) -
 
     count, nodes = devices.resolved()
     many = count == "auto" or count > 1 or nodes > 1  # type: ignore[operator]
+    if many:
+        atexit.register(_leave_group)
     plugins: list[Any] = []
     if SLURMEnvironment.detect():  # resuming is ours: --resume in the job's script
         plugins.append(SLURMEnvironment(auto_requeue=False))
@@ -186,3 +189,9 @@ def float32_math(tf32: bool) -> Iterator[None]:
         yield
     finally:
         matmul.allow_tf32, cudnn.allow_tf32 = before
+
+
+def _leave_group() -> None:
+    """Threads of gloo that outlive the interpreter abort it now and then; Lightning leaves them."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
