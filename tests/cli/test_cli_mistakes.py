@@ -126,6 +126,8 @@ def test_text_file_among_pictures(fails):
 
 def test_options_out_of_range(fails, model):
     assert fails(["sample", model, "-n", 0], "--count")
+    assert fails(["sample", model, "--seed", 10**24], "64 bits")
+    assert fails(["sample", model, "--out", "words.txt"], ".png", "words.txt")
     assert fails(["sample", model, "--temperature", -1], "temperature")
     assert fails(["sample", model, "--solver", "fixed-point", "--step", 3.5], "1/3.5")
     assert fails(["interpolate", model, "--images", 0, 1, 2, 360], "359")

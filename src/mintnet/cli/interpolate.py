@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from mintnet.cli.command import DataCommand
-from mintnet.cli.output import check_output, console, write_picture
+from mintnet.cli.output import PICTURES, check_output, console, write_picture
 
 
 @dataclass(kw_only=True)
@@ -30,7 +30,7 @@ class Interpolate(DataCommand):
 
         from mintnet.figures import ANGLES, image_grid, interpolate
 
-        check_output(self.out)
+        check_output(self.out, PICTURES)
         out, model = console(), self.open()
         data = self.images(model)
         if self.places is None:

@@ -39,6 +39,9 @@ def strong(words: object) -> str:
 PLOTS = (".png", ".svg", ".pdf")
 """What plots can be written as."""
 
+PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+"""What pictures of images can be written as."""
+
 
 def check_output(path: Path, kinds: Sequence[str] = (), option: str = "--out") -> None:
     """Say before the work begins that what comes of it would be lost.

@@ -8,6 +8,7 @@ from typing import Any
 
 from mintnet.cli.command import Count, DataCommand
 from mintnet.cli.output import (
+    PICTURES,
     certificate,
     check_output,
     console,
@@ -39,7 +40,7 @@ class Reconstruct(DataCommand):
 
         if min(self.count, self.shown, self.columns) < 1:
             raise ValueError("--count, --shown and --columns are at least 1")
-        check_output(self.out)
+        check_output(self.out, PICTURES)
         out, model = console(), self.open()
         images = self.images(model).images[: self.count].to(model.device)
         with progress(out, "there and back", len(images)) as tick:

@@ -9,6 +9,7 @@ from typing import Any
 
 from mintnet.cli.command import Count, ModelCommand
 from mintnet.cli.output import (
+    PICTURES,
     certificate,
     check_output,
     console,
@@ -42,7 +43,7 @@ class Sample(ModelCommand):
 
         if self.count < 1 or self.batch < 1:
             raise ValueError(f"--count and --batch are at least 1; got {self.count}, {self.batch}")
-        check_output(self.out)
+        check_output(self.out, PICTURES)
         out, model = console(), self.open()
         z = model.flow.sample_latents(self.count, self.temperature, self.seed)
         started = time.perf_counter()

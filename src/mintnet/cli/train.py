@@ -34,7 +34,7 @@ class Train(Command):
     resume: bool = False
     """Go on with the run in the folder; begin one if there is none."""
     max_steps: int | None = None
-    """Length of the run in steps, where that is shorter."""
+    """Length of the run in steps, where that is shorter than its epochs; 0: no such limit."""
     batch_size: int | None = None
     """Images in one step, over all devices together."""
     learning_rate: Annotated[float | None, tyro.conf.arg(aliases=["--lr"])] = None

@@ -45,7 +45,7 @@ class Verify(DataCommand):
     """Iterations of Algorithm 1 in each layer, one for each point of a curve."""
 
     time_limit: float = 300.0
-    """Seconds for the curves, about: fewer images are taken where all need more. 0: no limit."""
+    """Seconds for the curves, about: fewer images, four at least, where all need more. 0: none."""
 
     out: Path | None = None
     """The plot, as .png, .svg or .pdf; invertibility.png if not given. Of density models alone."""

@@ -17,7 +17,7 @@ def draw_invert(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
     times = [row["seconds"] for _, row in ways]
     axes.barh(range(len(ways)), times, color=theme.colours[0])
     axes.set_yticks(range(len(ways)), [name for name, _ in ways])
-    axes.set_xscale("log")
+    _log_scale(axes)
     axes.set_xlim(right=max(times) * 30)
     for place, (_, row) in enumerate(ways):
         mark = ", extrapolated" if row["extrapolated"] else ""
@@ -58,7 +58,7 @@ def draw_train(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
     least = min((rate for rate in rates if rate > 0), default=1.0)
     axes.barh(range(len(rows)), [rate or least / 2 for rate in rates], color=colours)
     axes.set_yticks(range(len(rows)), [f"{row['way']}, batch {row['batch']}" for row in rows])
-    axes.set_xscale("log")
+    _log_scale(axes)
     axes.set_xlim(left=least / 2, right=max([*rates, least]) * 30)
     for place, (row, rate) in enumerate(zip(rows, rates, strict=True)):
         words = row.get("failure") or _rate(rate) + _memory(row)
@@ -125,7 +125,7 @@ def draw_sample(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
     places, times = range(len(bars)), [taken for _, taken, _ in bars]
     axes.barh(places, times, color=[colour for _, _, colour in bars])
     axes.set_yticks(places, [name for name, _, _ in bars])
-    axes.set_xscale("log")
+    _log_scale(axes)
     axes.set_xlim(right=max(times) * 6)
     for place, taken in zip(places, times, strict=True):
         axes.text(taken, place, f" {taken:.3g} s", va="center", color=theme.ink, fontsize=8)
@@ -139,3 +139,8 @@ def _memory(row: dict[str, Any]) -> str:
 
 def _rate(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
+def _log_scale(axes: Axes) -> None:
+    axes.set_xscale("log")
+    axes.xaxis.set_minor_formatter("")  # between powers of ten they would lie on each other

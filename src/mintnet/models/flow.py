@@ -184,6 +184,8 @@ class Flow(nn.Module):
             raise ValueError(f"temperature must be positive; got {temperature}")
         if count < 1:
             raise ValueError(f"at least one sample can be drawn; got {count}")
+        if seed is not None and not -(2**63) <= seed < 2**64:
+            raise ValueError(f"a seed is a whole number of at most 64 bits; got {seed}")
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         z = torch.randn(count, *self._latent_shape, generator=generator) * temperature
         return z.to(self._device, self._dtype)
@@ -243,6 +245,11 @@ class Flow(nn.Module):
         return next(self.parameters()).device
 
     def _check_images(self, images: Tensor) -> None:
+        if not isinstance(images, Tensor):
+            raise TypeError(
+                f"this model takes a tensor of images; got {type(images).__name__}: "
+                "torch.from_numpy makes one of an array"
+            )
         if images.dtype != torch.uint8 or tuple(images.shape[1:]) != self.shape:
             raise ValueError(
                 f"this model takes uint8 images of shape (batch, {', '.join(map(str, self.shape))})"

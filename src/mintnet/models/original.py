@@ -72,6 +72,8 @@ def _read(path: Path) -> dict[str, Tensor]:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises all kinds of errors on files that are not its own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if "weights_only" in str(error):  # torch would have it read all the same, and run its code
+            reason = "it is damaged, no file of torch's, or holds more than tensors"
         raise ModelFileError(f"{path} is not a readable checkpoint: {reason}") from error
     state = checkpoint[0] if isinstance(checkpoint, list | tuple) and checkpoint else checkpoint
     if not isinstance(state, dict):
