@@ -1,6 +1,7 @@
 """Models to give away, and the one that the demo shows."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -94,8 +95,9 @@ def test_the_demo_shows_the_shipped_model(tmp_path, shipped_mnist, capsys):
 def test_some_images_of_mnist_need_no_files(mintnet, shipped_mnist):
     code, out, err = mintnet("reconstruct", "mnist", "-n", 2, "--solver", "wavefront")
     assert code == 0 and "2 of 2 images came back byte for byte" in out, err
-    code, _, err = mintnet("evaluate", "mnist")
-    assert code == 1 and "say with --data" in err  # a figure is of the whole test set
+    for command, model in product(("evaluate", "report"), ("mnist", "mnist-classifier")):
+        code, _, err = mintnet(command, model)  # figures are of the whole test set
+        assert code == 1 and "say with --data" in err
 
 
 def test_the_parts_of_the_demo_are_numbered(mintnet, shipped_mnist, monkeypatch):

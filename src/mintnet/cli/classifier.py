@@ -63,11 +63,13 @@ class OpenClassifier:
         """What its classes are called."""
         return class_names(data or self.data_name or "", self.model.classes)
 
-    def images(self, folder: Path | None, name: str | None, split: str = "test") -> ImageData:
+    def images(
+        self, folder: Path | None, name: str | None, split: str = "test", few: bool = False
+    ) -> ImageData:
         """Images for this classifier: from the folder given, or from where it was trained."""
-        from mintnet.training.data import few_images_for
+        from mintnet.training.data import images_for
 
-        data = few_images_for(self.config, self.name, split, name, folder)
+        data = images_for(self.config, self.name, split, name, folder, few)
         if data.shape != self.model.shape or data.levels > self.model.levels:
             raise ValueError(
                 f"{self.name} is a classifier of images of shape {self.model.shape} with "

@@ -83,7 +83,7 @@ class DataCommand(ModelCommand):
     """A command about a trained model and images of its kind."""
 
     data: Path | None = None
-    """The folder with the data set's files; digits need none, nor do a few images of MNIST."""
+    """The folder with the data set's files; digits need none, nor does MNIST where a few do."""
 
     data_set: Annotated[str | None, tyro.conf.arg(aliases=["--name"])] = None
     """The data set, where it is not the model's own: digits, mnist, cifar10, imagenet32, folder."""
@@ -91,6 +91,6 @@ class DataCommand(ModelCommand):
     split: Literal["test", "train"] = "test"
     """Which part of the data set."""
 
-    def images(self, model: OpenModel) -> ImageData:
-        """The images that the options name."""
-        return model.images(self.data, self.data_set, self.split)
+    def images(self, model: OpenModel, few: bool = False) -> ImageData:
+        """The images that the options name; ``few`` as of `OpenModel.images`."""
+        return model.images(self.data, self.data_set, self.split, few)

@@ -144,7 +144,7 @@ class Explain(ModelCommand):
         if self.partner is not None:
             return load_picture(opened, self.partner, self.data), ""
         try:
-            data = opened.images(self.data, None)
+            data = opened.images(self.data, None, few=True)
         except ValueError as error:
             told = f"No other picture ({error}); the picture upside down stands in for one."
             return image.flip(1), escape(told)
@@ -226,7 +226,7 @@ def _from_data(opened: OpenClassifier, name: str, data: Path | None) -> Tensor:
             f"there is no picture {name}; give a file, or a place in a data set such as "
             f"mnist:test:7 or test:7"
         )
-    found = opened.images(data, parts[0] or None, parts[1])
+    found = opened.images(data, parts[0] or None, parts[1], few=True)
     place = int(parts[2])
     if place >= len(found):
         raise ValueError(f"{name}: {found.name} has {parts[1]} images 0 to {len(found) - 1}")

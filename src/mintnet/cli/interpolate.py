@@ -32,7 +32,7 @@ class Interpolate(DataCommand):
 
         check_output(self.out, PICTURES)
         out, model = console(), self.open()
-        data = self.images(model)
+        data = self.images(model, few=True)
         if self.places is None:
             generator = torch.Generator().manual_seed(self.seed)
             chosen = torch.randperm(len(data), generator=generator)[:4].tolist()

@@ -45,19 +45,20 @@ class OpenModel:
         """A short name, for titles and files."""
         return label_of(self.name, self.folder)
 
-    def images(self, folder: Path | None, name: str | None, split: str = "test") -> ImageData:
+    def images(
+        self, folder: Path | None, name: str | None, split: str = "test", few: bool = False
+    ) -> ImageData:
         """Images for this model: from the folder given, or from where it was trained.
-
-        Where neither is known, 128 test images of MNIST come with the package.
 
         Args:
             folder: with the files of the data set.
             name: of the data set; the model's own if not given.
             split: test or train.
+            few: take those of the package where no folder is known; not for figures.
         """
-        from mintnet.training.data import few_images_for
+        from mintnet.training.data import images_for
 
-        data = few_images_for(self.config, self.name, split, name, folder)
+        data = images_for(self.config, self.name, split, name, folder, few)
         if data.shape != self.flow.shape or data.levels > self.flow.levels:
             raise ValueError(
                 f"{self.name} is a model of images of shape {self.flow.shape} with "

@@ -42,7 +42,7 @@ class Reconstruct(DataCommand):
             raise ValueError("--count, --shown and --columns are at least 1")
         check_output(self.out, PICTURES)
         out, model = console(), self.open()
-        images = self.images(model).images[: self.count].to(model.device)
+        images = self.images(model, few=True).images[: self.count].to(model.device)
         with progress(out, "there and back", len(images)) as tick:
             result = reconstruct(model.flow, images, self.chosen_solver(), tick=tick)
         result.solution.require("Nothing was written. Use --solver auto.")

@@ -44,7 +44,7 @@ class TuneStep(DataCommand):
         if self.out is not None:
             check_output(self.out, PLOTS)
         out, model = console(), self.open()
-        images = self.images(model).images[: self.count].to(model.device)
+        images = self.images(model, few=True).images[: self.count].to(model.device)
         count = affordable(model.flow, images, 28 * self.iterations, self.time_limit)
         if count < len(images):
             out.print(

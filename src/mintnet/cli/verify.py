@@ -60,7 +60,7 @@ class Verify(DataCommand):
         place = self.out or Path("invertibility.png")
         self._check(place)
         out, model = console(), self.open()
-        images = self.images(model).images[: self.count].to(model.device)
+        images = self.images(model, few=True).images[: self.count].to(model.device)
         with progress(out, "there and back", len(images)) as tick:
             result = reconstruct(model.flow, images, self.chosen_solver(), tick=tick)
         rows, facts = layer_rows(result.solution), certificate(result.solution)

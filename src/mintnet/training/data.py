@@ -43,8 +43,17 @@ def images_for(
     split: str = "test",
     name: str | None = None,
     data: str | Path | None = None,
+    few: bool = False,
 ) -> ImageData:
-    """As `data_of`, for a model whose configuration is at hand; ``model`` is for messages."""
+    """As `data_of`, for a model whose configuration is at hand; ``model`` is for messages.
+
+    With ``few``, to look at some and not for a figure: where no folder is known, the 128 test
+    images of MNIST that come with the package.
+
+    Examples:
+        >>> len(images_for({"data": {"name": "mnist"}}, "a model", few=True))
+        128
+    """
     own, place, version = _known(config)
     name = name or own
     if name not in NAMES:
@@ -55,6 +64,8 @@ def images_for(
         )
     if name == own:
         data = data or place
+    if few and name == "mnist" and split == "test" and data is None:
+        return mnist_slice()
     channels, height, _ = (config.get("pixels") or config["net"])["shape"]
     options = {"size": height, "grey": channels == 1} if name == "folder" else {}
     images = load_images(name, split, data, **options)
@@ -64,26 +75,6 @@ def images_for(
             f"mix their figures: name the folder of {version} with --data"
         )
     return images
-
-
-def few_images_for(
-    config: Mapping[str, Any],
-    model: str,
-    split: str = "test",
-    name: str | None = None,
-    data: str | Path | None = None,
-) -> ImageData:
-    """As `images_for`, to look at some: of MNIST, those of the package where no folder is known.
-
-    Examples:
-        >>> len(few_images_for({"data": {"name": "mnist"}}, "a model"))
-        128
-    """
-    own, place, _ = _known(config)
-    folder = data or (place if name in (None, own) else None)
-    if (name or own) == "mnist" and split == "test" and folder is None:
-        return mnist_slice()
-    return images_for(config, model, split, name, data)
 
 
 def load_images(name: str, split: str, data: str | Path | None, **options: Any) -> ImageData:
