@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mintnet import Auto, Chain, FixedPoint, InTurn, MintLayer, Squeeze, Wavefront
 from mintnet.precision import true_float32
+from mintnet.solvers.replay import Recorder
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -119,6 +120,22 @@ def test_threads_do_not_disturb_each_other() -> None:
     for thread in threads:
         thread.join()
     assert len(errors) == 20 and max(errors) < 1e-3
+
+
+@torch.no_grad()
+def test_random_numbers_survive_a_recording_that_fails() -> None:
+    x = torch.ones(3, device="cuda")
+    recorder = Recorder(x.device)
+    with pytest.raises(RuntimeError):
+        recorder.record(lambda: x.sum().item())  # waits for the device, which no graph can
+    torch.manual_seed(4)
+    first = torch.randn(5, device="cuda")
+    torch.manual_seed(4)
+    assert torch.equal(first, torch.randn(5, device="cuda"))
+    layer = _layer()
+    x, z = _targets(layer)
+    for _ in range(3):
+        assert (layer.inverse(z) - x).abs().max() < 1e-3
 
 
 @torch.no_grad()

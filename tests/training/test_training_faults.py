@@ -65,8 +65,9 @@ def test_killed_and_resumed_is_bit_identical(tmp_path):
     assert one == two
 
 
-def test_resume_in_the_middle_of_an_epoch(tmp_path, tiny, monkeypatch):
-    tiny(tmp_path / "whole", max_steps=12)
+@pytest.mark.parametrize("muon", [False, True])
+def test_resume_in_the_middle_of_an_epoch(tmp_path, tiny, monkeypatch, muon):
+    tiny(tmp_path / "whole", max_steps=12, muon=muon)
 
     class Stop(Exception):
         pass
@@ -79,9 +80,9 @@ def test_resume_in_the_middle_of_an_epoch(tmp_path, tiny, monkeypatch):
 
     monkeypatch.setattr(Checkpoint, "write", stop_after)
     with pytest.raises(Stop):
-        tiny(tmp_path / "cut", max_steps=12)
+        tiny(tmp_path / "cut", max_steps=12, muon=muon)
     monkeypatch.undo()
-    assert tiny(tmp_path / "cut", max_steps=12, resume=True)["resumed_from"] == 5
+    assert tiny(tmp_path / "cut", max_steps=12, muon=muon, resume=True)["resumed_from"] == 5
     one, two = (Checkpoint.read(tmp_path / name / "checkpoint.pt") for name in ("whole", "cut"))
     assert same(one.model, two.model) and same(one.optimizer, two.optimizer)
 

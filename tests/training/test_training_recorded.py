@@ -34,26 +34,20 @@ OPTIONS = {
 }
 
 
-def _module() -> tuple[TrainingModule, RecordedStep]:
-    plan = Plan.of("digits", **OPTIONS)
+def _module(muon: bool = False) -> tuple[TrainingModule, RecordedStep]:
+    plan = Plan.of("digits", muon=muon, **OPTIONS)
     data = load("digits", "train")
     flow = build_flow("digits", data, plan.seed, plan.pairs, plan.filters, None)
     task = DensityTask(flow)
     task.fast = FastPath(torch.float32, compiled=False)
     module = TrainingModule(task, data, plan)
-    optimizer = torch.optim.Adam(
-        flow.parameters(),
-        lr=torch.tensor(plan.recipe.learning_rate),
-        eps=plan.recipe.eps,
-        amsgrad=True,
-        fused=True,
-    )
-    return module, RecordedStep(module, optimizer, record=False)
+    return module, RecordedStep(module, module.configure_optimizers(), record=False)
 
 
-def test_it_trains_like_the_plain_step(tmp_path: Path) -> None:
-    figures = train("digits", tmp_path / "run", cadence=Cadence(samples=0), **OPTIONS)
-    module, step = _module()
+@pytest.mark.parametrize("muon", [False, True])
+def test_it_trains_like_the_plain_step(tmp_path: Path, muon: bool) -> None:
+    figures = train("digits", tmp_path / "run", cadence=Cadence(samples=0), muon=muon, **OPTIONS)
+    module, step = _module(muon)
     for places in module.train_dataloader():
         rate = learning_rate(module.plan.recipe, module.step, module.total)
         *_, norm, finite = step(places, module.epoch, rate, module.step).tolist()
@@ -67,8 +61,9 @@ def test_it_trains_like_the_plain_step(tmp_path: Path) -> None:
         assert torch.allclose(tensor, plain[name], rtol=1e-4, atol=1e-6), name
 
 
-def test_the_step_can_be_recorded(recordable) -> None:  # type: ignore[no-untyped-def]
-    module, step = _module()
+@pytest.mark.parametrize("muon", [False, True])
+def test_the_step_can_be_recorded(recordable, muon: bool) -> None:  # type: ignore[no-untyped-def]
+    module, step = _module(muon)
     step(next(iter(module.train_dataloader())), 0, 1e-3, 0)
     with recordable():
         *_, norm, finite = step._run().unbind()
@@ -218,12 +213,15 @@ def test_more_pieces_than_images_are_as_many_as_there_are(monkeypatch: pytest.Mo
     assert finite == 1 and sizes == 32 * [1]
 
 
-@pytest.mark.parametrize("far", [math.inf, math.nan, 1.0])
+@pytest.mark.parametrize(
+    ("far", "muon"), [(math.inf, False), (math.nan, False), (1.0, False), (math.nan, True)]
+)
 def test_a_step_left_out_of_a_classifier_leaves_all_as_it_was(
-    monkeypatch: pytest.MonkeyPatch, far: float
+    monkeypatch: pytest.MonkeyPatch, far: float, muon: bool
 ) -> None:
     """Weights, statistics of batch normalization, moments, their counters and the average."""
-    plan = Plan.of("digits-classifier", pairs=(1, 1), filters=(3, 1), ema=0.5, batch_size=32)
+    shape = {"pairs": (1, 1), "filters": (3, 1), "batch_size": 32}
+    plan = Plan.of("digits-classifier", ema=0.5, muon=muon, weight_decay=0.0, **shape)
     data = load("digits", "train")
     model = build_classifier("digits-classifier", data, 0, plan.pairs, plan.filters)
     task = ClassificationTask(model)

@@ -49,6 +49,8 @@ class Train(Command):
     """Steps over which the learning rate rises."""
     adam: bool = False
     """Adam instead of AMSGrad."""
+    muon: bool = False
+    """Muon for kernels: fewer steps are needed; AMSGrad or Adam moves the rest."""
     eps: float | None = None
     """Of AMSGrad or Adam, for a loss in nats per image."""
     weight_decay: float | None = None
@@ -121,6 +123,7 @@ class Train(Command):
         given = {name: value for name, value in given.items() if name in choices}
         given["grey"] = self.grey or None
         given["decoupled"] = self.decoupled or None
+        given["muon"] = self.muon or None
         given["amsgrad"] = False if self.adam else None
         given["data"] = None if self.data is None else str(self.data)
         if self.no_validation:

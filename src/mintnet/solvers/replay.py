@@ -103,6 +103,23 @@ def _places(tensors: Sequence[Tensor]) -> list[tuple[Any, ...]]:
     return [(t.data_ptr(), t.shape, t.stride()) for t in tensors]
 
 
+@contextmanager
+def usable_generator(device: torch.device) -> Iterator[None]:
+    """Around a recording: if it fails, the GPU's random numbers can be drawn nevertheless.
+
+    torch (2.11) leaves the generator in the state of recording when a recording breaks off, for
+    want of memory for example, and refuses each later `randn` on this GPU. A copy of the
+    generator's state goes on where it was, and is not recording.
+    """
+    try:
+        yield
+    except BaseException:
+        index = torch.cuda.current_device() if device.index is None else device.index
+        generator = torch.cuda.default_generators[index]
+        generator.graphsafe_set_state(generator.clone_state())
+        raise
+
+
 class Recorder:
     """Records what functions do on a GPU; they are run before, so that nothing is left to choose.
 
@@ -137,7 +154,7 @@ class Recorder:
         pool = _pools.setdefault(self.device, torch.cuda.graph_pool_handle())
         graph, mode = torch.cuda.CUDAGraph(), "thread_local"
         recording = torch.cuda.graph(graph, pool=pool, stream=self.side, capture_error_mode=mode)
-        with gate.by_itself(), recording:
+        with gate.by_itself(), usable_generator(self.device), recording:
             function()
         replay: Callable[[], object] = graph.replay
         return replay

@@ -21,6 +21,7 @@ from mintnet.training.checkpoint import Checkpoint
 from mintnet.training.devices import SMALL
 from mintnet.training.ema import MovingAverage, float_buffers
 from mintnet.training.files import RunError
+from mintnet.training.muon import Muon, kernels_of
 from mintnet.training.order import Batches, held_out, part_of, permutation, stream
 from mintnet.training.plan import Plan
 from mintnet.training.recorded import RecordedStep
@@ -135,18 +136,23 @@ class TrainingModule(LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         recipe = self.plan.recipe
-        kind = torch.optim.AdamW if recipe.decoupled else torch.optim.Adam
         recorded = self.task.fast is not None
         rate: Any = recipe.learning_rate
-        optimizer = kind(
-            decay_groups(self.model) if recipe.decoupled else self.model.parameters(),
-            lr=torch.tensor(rate, device=self.device) if recorded else rate,
-            eps=recipe.eps,
-            weight_decay=recipe.weight_decay,
-            amsgrad=recipe.amsgrad,
-            fused=recorded or self.device.type == "cpu" or None,  # one pass instead of ten
-            capturable=recorded,
-        )
+        options: dict[str, Any] = {
+            "lr": torch.tensor(rate, device=self.device) if recorded else rate,
+            "eps": recipe.eps,
+            "weight_decay": recipe.weight_decay,
+            "amsgrad": recipe.amsgrad,
+            "fused": recorded or self.device.type == "cpu" or None,  # one pass instead of ten
+            "capturable": recorded,
+        }
+        optimizer: torch.optim.Optimizer
+        if recipe.muon:
+            optimizer = Muon(*kernels_of(self.model), **options)
+        elif recipe.decoupled:
+            optimizer = torch.optim.AdamW(decay_groups(self.model), **options)
+        else:
+            optimizer = torch.optim.Adam(self.model.parameters(), **options)
         if self._optimizer_state:
             optimizer.load_state_dict(_moved(self._optimizer_state, optimizer))
         return optimizer

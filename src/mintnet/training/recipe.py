@@ -31,6 +31,8 @@ class Recipe:
         warmup: steps over which the learning rate rises from 0.
         amsgrad: divide by the largest average of squared gradients so far (AMSGrad, the paper's),
             instead of the present one (Adam).
+        muon: kernels move along orthogonal matrices (`Muon`); what is said of AMSGrad and Adam
+            holds for the rest of the parameters.
         eps: of AMSGrad or Adam.
         weight_decay: of AMSGrad or Adam.
         decoupled: subtract the weight decay from the weights themselves (AdamW), instead of
@@ -62,6 +64,7 @@ class Recipe:
     hold: float = 0.5
     warmup: int = 0
     amsgrad: bool = True
+    muon: bool = False
     eps: float = 1e-4
     weight_decay: float = 0.0
     decoupled: bool = False
@@ -96,6 +99,8 @@ class Recipe:
                 raise ValueError(f"{name} must lie in [0, 1); got {value}")
         if not all(0 < share < 1 for share in self.milestones):
             raise ValueError(f"milestones are shares of the run in (0, 1); got {self.milestones}")
+        if self.muon and (self.weight_decay or self.decoupled):
+            raise ValueError("Muon is without weight decay; leave out one of the two")
 
     def changed(self, **overrides: Any) -> Recipe:
         """This recipe with other values; None leaves a value as it is."""
