@@ -361,9 +361,58 @@ def test_a_run_falls_back_so_often_and_no_oftener(tmp_path, tiny, monkeypatch):
         tiny(tmp_path / "run", validation=0.0, max_steps=50, epochs=100, ema=0.9)
 
 
+LATER = ("falls", "fell_at", "left_out", "usual")  # what older versions did not write
+
+
+def outliers(monkeypatch, steps, factor):
+    """Multiply the loss of some training steps; what is returned holds the step to stop at."""
+    measure, step, at, kill = DensityTask.measure, TrainingModule._plain_step, [0], [-1]
+
+    def far_out(self, batch):
+        found = measure(self, batch)
+        return {**found, "loss": found["loss"] * factor} if at[0] in steps else found
+
+    def watched(self, places):
+        at[0] = self.step
+        if self.step == kill[0]:
+            raise KeyboardInterrupt
+        step(self, places)
+
+    monkeypatch.setattr(DensityTask, "measure", far_out)
+    monkeypatch.setattr(TrainingModule, "_plain_step", watched)
+    return kill
+
+
+def test_a_loss_far_above_the_usual_is_left_out(tmp_path, tiny, monkeypatch, capsys):
+    kill = outliers(monkeypatch, (20, 60, 70), 50.0)  # nothing is usual yet at the first
+    options = {"validation": 0.0, "max_steps": 80, "epochs": 100, "ema": 0.9}
+    whole = tiny(tmp_path / "whole", **options)
+    assert (whole["steps"], whole["steps_left_out"], whole["falls"]) == (80, 2, 0)
+    rows = RunFolder(tmp_path / "whole").read_metrics()
+    assert [row["step"] for row in rows if row["kind"] == "left out"] == [61, 71]
+    kill[0] = 65
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        tiny(tmp_path / "cut", cadence=Cadence(samples=0, checkpoint=1), **options)
+    kill[0] = -1
+    assert tiny(tmp_path / "cut", resume=True, **options)["steps_left_out"] == 2
+    a, b = (Checkpoint.read(tmp_path / name / "checkpoint.pt") for name in ("whole", "cut"))
+    assert same(
+        (a.model, a.optimizer, a.average, a.usual), (b.model, b.optimizer, b.average, b.usual)
+    )
+
+
+@pytest.mark.parametrize(("ema", "falls"), [(0.9, 1), (0.0, 0)])
+def test_where_the_loss_stays_high(tmp_path, tiny, monkeypatch, ema, falls):
+    """With an average the run goes back to it; without one, high is what is usual from now on."""
+    outliers(monkeypatch, range(60, 70 if ema else 90), 50.0)
+    options = {"validation": 0.0, "max_steps": 90, "epochs": 100, "ema": ema}
+    figures = tiny(tmp_path / "run", **options)
+    assert (figures["steps"], figures["steps_left_out"], figures["falls"]) == (90, 10, falls)
+
+
 def test_checkpoints_without_falls_are_read(tmp_path):
     path, old = tmp_path / "checkpoint.pt", Checkpoint(step=3, model={"w": torch.ones(2)})
-    content = {k: v for k, v in vars(old).items() if k not in ("falls", "fell_at", "left_out")}
+    content = {k: v for k, v in vars(old).items() if k not in LATER}
     torch.save({**content, "format": 1, "digest": _digest(content)}, path)
     read = Checkpoint.read(path)
     assert (read.step, read.falls, read.fell_at, read.left_out) == (3, 0, 0, 0)

@@ -21,6 +21,7 @@ from mintnet.training.plan import Plan
 from mintnet.training.recorded import RecordedStep
 from mintnet.training.schedule import learning_rate
 from mintnet.training.task import Batch, DensityTask, FastPath
+from mintnet.training.usual import UsualLoss
 
 OPTIONS = {
     "pairs": (1,),
@@ -50,7 +51,7 @@ def test_it_trains_like_the_plain_step(tmp_path: Path, muon: bool) -> None:
     module, step = _module(muon)
     for places in module.train_dataloader():
         rate = learning_rate(module.plan.recipe, module.step, module.total)
-        *_, norm, finite = step(places, module.epoch, rate, module.step).tolist()
+        *_, norm, finite = step(places, rate).tolist()
         module.step += 1
         assert finite == 1 and norm > 0
     assert figures["steps"] == module.step == 4
@@ -64,7 +65,7 @@ def test_it_trains_like_the_plain_step(tmp_path: Path, muon: bool) -> None:
 @pytest.mark.parametrize("muon", [False, True])
 def test_the_step_can_be_recorded(recordable, muon: bool) -> None:  # type: ignore[no-untyped-def]
     module, step = _module(muon)
-    step(next(iter(module.train_dataloader())), 0, 1e-3, 0)
+    step(next(iter(module.train_dataloader())), 1e-3)
     with recordable():
         *_, norm, finite = step._run().unbind()
     assert float(norm) > 0 and float(finite) == 1
@@ -89,14 +90,27 @@ def test_the_check_of_recordings_sees_what_cannot_be_recorded(recordable) -> Non
 def test_a_step_that_is_not_finite_leaves_the_weights(tmp_path: Path) -> None:
     module, step = _module()
     batches = list(module.train_dataloader())
-    step(batches[0], 0, 1e-3, 0)
+    step(batches[0], 1e-3)
     with torch.no_grad():
         next(iter(module.model.parameters())).fill_(math.inf)
     before = {name: t.clone() for name, t in module.model.state_dict().items()}
-    loss, *_, norm, finite = step(batches[1], 0, 1e-3, 1).tolist()
+    loss, *_, norm, finite = step(batches[1], 1e-3).tolist()
     assert not (math.isfinite(loss) and math.isfinite(norm)) and finite == 0
     for name, tensor in module.model.state_dict().items():
         assert torch.equal(tensor, before[name]), name
+
+
+def test_a_step_far_out_is_left_out_as_the_plain_one_is() -> None:
+    module, step = _module()
+    batches = list(module.train_dataloader())
+    loss = float(step(batches[0], 1e-3)[0]) / module.batch
+    before = {name: t.clone() for name, t in module.model.state_dict().items()}
+    for bound, same in ((loss / 2, True), (loss * 2, False)):
+        module.usual = UsualLoss(mean=bound, deviation=0.0, seen=50)
+        *_, finite = step(batches[1], 1e-3).tolist()
+        assert finite == 1
+        found = module.model.state_dict()
+        assert all(torch.equal(found[name], t) for name, t in before.items()) == same
 
 
 def test_noise_takes_its_draw_from_a_tensor() -> None:
@@ -209,7 +223,7 @@ def test_more_pieces_than_images_are_as_many_as_there_are(monkeypatch: pytest.Mo
         return measure(batch)
 
     monkeypatch.setattr(module.task, "measure", measured)
-    *_, finite = step(next(iter(module.train_dataloader())), 0, 1e-3, 0).tolist()
+    *_, finite = step(next(iter(module.train_dataloader())), 1e-3).tolist()
     assert finite == 1 and sizes == 32 * [1]
 
 
@@ -229,7 +243,7 @@ def test_a_step_left_out_of_a_classifier_leaves_all_as_it_was(
     module = TrainingModule(task, data, plan)
     step = RecordedStep(module, module.configure_optimizers(), record=False)
     batches = list(module.train_dataloader())
-    step(batches[0], 0, 1e-3, 0)
+    step(batches[0], 1e-3)
     before = [tensor.clone() for tensor in step._state()]
     prepared, measure = model.prepared, task.measure
     monkeypatch.setattr(model, "prepared", lambda images: prepared(images) * far)
@@ -239,7 +253,7 @@ def test_a_step_left_out_of_a_classifier_leaves_all_as_it_was(
         return {**found, "loss": found["loss"] * math.inf}
 
     monkeypatch.setattr(task, "measure", measured)
-    loss, *_, finite = step(batches[1], 0, 1e-3, 1).tolist()
+    loss, *_, finite = step(batches[1], 1e-3).tolist()
     assert not math.isfinite(loss) and finite == 1
     for tensor, value in zip(step._state(), before, strict=True):
         assert torch.equal(tensor, value)

@@ -129,6 +129,6 @@ def _recorded_step(way: Way, flow: Flow, images: Tensor, recipe: Recipe) -> Step
     places = torch.arange(len(images))
 
     def step() -> Tensor:
-        return run(places, 0, RATE, 0)[0] / len(places)
+        return run(places, RATE)[0] / len(places)
 
     return step

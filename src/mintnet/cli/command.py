@@ -57,11 +57,11 @@ class ModelCommand(Command):
     solver: Literal["auto", "wavefront", "fixed-point", "bisection"] = "auto"
     """How layers are inverted."""
 
-    step: float = 1.0
-    """α of Algorithm 1, with --solver fixed-point."""
+    step: float | None = None
+    """α of Algorithm 1, with --solver fixed-point; 1 if not given."""
 
-    max_steps: int = 120
-    """T of Algorithm 1, with --solver fixed-point."""
+    max_steps: int | None = None
+    """T of Algorithm 1, with --solver fixed-point; 120 if not given."""
 
     def open(self) -> OpenModel:
         """The model, on its device."""
@@ -74,7 +74,16 @@ class ModelCommand(Command):
         from mintnet.solvers import Bisection, FixedPoint, Wavefront
 
         if self.solver == "fixed-point":
-            return FixedPoint(step=self.step, max_steps=self.max_steps)
+            return FixedPoint(
+                step=1.0 if self.step is None else self.step,
+                max_steps=120 if self.max_steps is None else self.max_steps,
+            )
+        for name, value in (("--step", self.step), ("--max-steps", self.max_steps)):
+            if value is not None:
+                raise ValueError(
+                    f"{name} belongs to Algorithm 1, and the solver is {self.solver}; "
+                    f"add --solver fixed-point or leave {name} out"
+                )
         return {"auto": None, "wavefront": Wavefront(), "bisection": Bisection()}[self.solver]
 
 

@@ -94,7 +94,7 @@ def parse(arguments: Sequence[str]) -> Command:
     """
     kinds: Any = Union[tuple(_kinds())]  # noqa: UP007 - built when it runs
     options = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
-    words = "Invertible networks: exact likelihoods, certified inverses."
+    words = "Invertible networks: exact likelihoods, certified inverses. See also --version."
     found: Command = tyro.cli(
         kinds, prog="mintnet", description=words, args=list(arguments), config=options
     )

@@ -32,6 +32,7 @@ class Checkpoint:
         falls: how often the run went back to the averaged weights.
         fell_at: the step of the last time.
         left_out: how many of the last steps in a row were left out.
+        usual: what the loss usually is, as `UsualLoss.state` has it.
 
     Examples:
         >>> import tempfile
@@ -52,6 +53,7 @@ class Checkpoint:
     falls: int = 0
     fell_at: int = 0
     left_out: int = 0
+    usual: list[float] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
         """Write the file, whole or not at all."""
@@ -81,7 +83,7 @@ class Checkpoint:
 
 
 _NAMES = asdict(Checkpoint()).keys()
-_LATER = {"falls", "fell_at", "left_out"}  # not in older files
+_LATER = {"falls", "fell_at", "left_out", "usual"}  # not in older files
 
 
 def _digest(value: Any) -> int:

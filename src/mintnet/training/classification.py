@@ -36,6 +36,7 @@ class ClassificationTask:
 
     figure_names: tuple[str, ...] = ("error", "nats")
     draws_samples: bool = False
+    has_outliers: bool = False
 
     def __init__(self, classifier: ImageClassifier, label_smoothing: float = 0.0) -> None:
         self.classifier, self.label_smoothing = classifier, label_smoothing

@@ -108,9 +108,9 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
         in_a_row = module.left_out or module.patience + 1
         self._write(trainer, module, "left out", {"in_a_row": in_a_row})
         if module.left_out == 1:
-            self.progress.note(
-                f"step {module.step} is left out: its loss or gradient is not finite"
-            )
+            far = math.isfinite(module.means["loss"]) and module.means["loss"] > module.bound
+            why = "is far above the usual" if far else "or gradient is not finite"
+            self.progress.note(f"step {module.step} is left out: its loss {why}")
         if module.has_fallen:
             self._write(trainer, module, "fell back", {"falls": module.falls})
             self.progress.note(

@@ -27,6 +27,7 @@ from mintnet.training.plan import Plan
 from mintnet.training.recorded import RecordedStep
 from mintnet.training.schedule import learning_rate
 from mintnet.training.task import Batch, Task
+from mintnet.training.usual import UsualLoss
 
 SLOW_VALIDATION = ((1024, 256), (math.inf, 64))
 """Where the device is slow: up to so many dimensions, so many held-out images are validated on."""
@@ -35,7 +36,7 @@ SLOW_VALIDATION = ((1024, 256), (math.inf, 64))
 _NOTHING: Mapping[str, Tensor] = {}
 
 PATIENCE = 20
-"""Steps in a row that may be left out since their loss or gradient is not finite."""
+"""Steps in a row that may be left out, see `TrainingModule._counts`."""
 
 
 FALLS = 5
@@ -105,6 +106,7 @@ class TrainingModule(LightningModule):
         """The figures of the last step."""
         self.left_out = start.left_out if start else 0
         """How many of the last steps in a row were left out."""
+        self.usual = UsualLoss(*start.usual) if start else UsualLoss()
         self.patience = min(PATIENCE, self.total // 10)
         self.falls, self.fell_at = (start.falls, start.fell_at) if start else (0, 0)
         """How often the run went back to the averaged weights, and the last step that did."""
@@ -123,6 +125,11 @@ class TrainingModule(LightningModule):
     def has_fallen(self) -> bool:
         """Whether the last step ended with a fall."""
         return self.falls > 0 and self.fell_at == self.step - 1
+
+    @property
+    def bound(self) -> float:
+        """The loss above which the next step is left out."""
+        return self.usual.bound if self.task.has_outliers else math.inf
 
     @property
     def learning_rate(self) -> float:
@@ -203,7 +210,7 @@ class TrainingModule(LightningModule):
             raw: Any = self.optimizers(use_pl_optimizer=False)
             self._recorded = RecordedStep(self, raw)
         rate = self.learning_rate
-        *sums, norm, finite = self._recorded(places, self.epoch, rate, self.step).tolist()
+        *sums, norm, finite = self._recorded(places, rate).tolist()
         names = ("loss", *self.task.figure_names)
         self.means = {n: total / len(places) for n, total in zip(names, sums, strict=True)}
         self._counts(norm)
@@ -211,22 +218,30 @@ class TrainingModule(LightningModule):
             raise NotFiniteError("the weights are no longer finite")
 
     def _counts(self, norm: float, before: Mapping[str, Tensor] = _NOTHING) -> bool:
-        """Whether a step has a finite loss and gradient; one that has not is left out.
+        """Whether a step has a finite loss that is nothing special, and a finite gradient.
 
-        A single image can be far out, for one draw of noise. Only if step after step is so, it
-        is the weights; then the run goes back to their average, or stops. Statistics of batch
-        normalization become what they were ``before``: until they are shared, those of each
-        process are its own, and all processes have to come to the same conclusion.
+        One that has not is left out: a single image can be far out, for one draw of noise. Only
+        if step after step is so, it is the weights; then the run goes back to their average, or
+        stops, or takes a loss that is high, but finite, for the usual one from now on.
+        Statistics of batch normalization become what they were ``before``: until they are shared,
+        those of each process are its own, and all processes have to come to the same conclusion.
         """
-        if math.isfinite(self.means["loss"]) and math.isfinite(norm):
+        loss = self.means["loss"]
+        finite = math.isfinite(loss) and math.isfinite(norm)
+        if finite and loss <= self.bound:
+            self.usual.add(loss)
             self.left_out = 0
             return True
         self.left_out += 1
         statistics = float_buffers(self.model)
         for name, value in before.items():
             statistics[name].copy_(value)
-        if not self.is_finite() or (self.left_out > self.patience and not self._fall_back()):
-            raise NotFiniteError(f"the loss is {self.means['loss']:g}, its gradient {norm:g}")
+        if not self.is_finite():
+            raise NotFiniteError(f"the loss is {loss:g}, its gradient {norm:g}")
+        if self.left_out > self.patience and not self._fall_back():
+            if not finite:
+                raise NotFiniteError(f"the loss is {loss:g}, its gradient {norm:g}")
+            self.usual.forget()
         return False
 
     @torch.no_grad()
@@ -311,6 +326,7 @@ class TrainingModule(LightningModule):
             model=self.model.state_dict(),
             optimizer=saved,
             average=self.average.weights,
+            usual=self.usual.state(),
             falls=self.falls,
             fell_at=self.fell_at,
             left_out=self.left_out,

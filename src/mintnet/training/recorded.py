@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class RecordedStep:
-    """Look-up, augmentation, loss, gradients, clipping, AMSGrad and the moving average.
+    """Look-up, augmentation, loss, gradients, clipping, the optimizer and the moving average.
 
-    A step whose loss or gradient is not finite leaves weights, statistics of batch normalization,
-    moments and average as they were, as the plain step does, and the caller sees it in what is
-    returned.
+    A step whose loss is out of the ordinary, or whose gradient is not finite, leaves weights,
+    statistics of batch normalization, moments and average as they were, as the plain step does,
+    and the caller sees it in what is returned.
 
     Args:
         module: whose step it is; its images are on the device.
@@ -35,15 +36,19 @@ class RecordedStep:
         self.epoch = torch.zeros((), dtype=torch.long, device=device)
         self.rate = torch.zeros((), device=device)
         """Of the moving average: 1 − decay."""
+        self.bound = torch.full((), math.inf, dtype=torch.float64, device=device)
+        """Of the loss, see `TrainingModule.bound`."""
         self.graph: torch.cuda.CUDAGraph | None = None
         if record:
             self._record()
 
-    def __call__(self, places: Tensor, epoch: int, learning_rate: float, step: int) -> Tensor:
+    def __call__(self, places: Tensor, learning_rate: float) -> Tensor:
         """One step; sums over the batch, the norm of the gradient, and 1 for finite weights."""
+        module = self.module
         self.places.copy_(places, non_blocking=True)
-        self.epoch.fill_(epoch)
-        self.rate.fill_(1 - self.module.average.decay_after(step))
+        self.epoch.fill_(module.epoch)
+        self.rate.fill_(1 - module.average.decay_after(module.step))
+        self.bound.fill_(module.bound)
         for group in self.optimizer.param_groups:
             group["lr"].fill_(learning_rate)
         if self.graph is None:
@@ -64,7 +69,8 @@ class RecordedStep:
             (measured["loss"].sum() / len(self.places)).backward()
             module.add(sums, measured)
         norm = torch.nn.utils.clip_grad_norm_(parameters, recipe.clip or float("inf"))
-        bad = ~(norm.isfinite() & sums["loss"].isfinite())
+        loss = sums["loss"] / len(self.places)
+        bad = ~(norm.isfinite() & loss.isfinite() & (loss <= self.bound))
         # Fused optimizers skip a step for which this is 1; it exists for scaled gradients.
         self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
         self.optimizer.step()

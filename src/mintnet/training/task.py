@@ -55,6 +55,8 @@ class Task(Protocol):
     figure_names: tuple[str, ...]
     draws_samples: bool
     """Whether the model makes images."""
+    has_outliers: bool
+    """Whether the loss of a single image can be out of all proportion, for one draw of noise."""
     fast: FastPath | None
     """How the loss is computed in training, where that is not the plain way."""
 
@@ -101,6 +103,7 @@ class DensityTask:
 
     figure_names: tuple[str, ...] = ("bpd",)
     draws_samples: bool = True
+    has_outliers: bool = True
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow

@@ -1,0 +1,53 @@
+"""What the loss of a batch usually is, and from where on it is out of the ordinary."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple, dataclass
+
+FAR = 10.0
+"""So many mean deviations above the mean, a loss is out of the ordinary."""
+FEW = 50
+"""Losses that must have been seen before anything is."""
+RATE = 0.02
+"""Of the running means, once there are enough to mean over."""
+
+
+@dataclass
+class UsualLoss:
+    """Running means of the loss and of its distance from that mean.
+
+    A density can give one image a log-likelihood of −10⁶ for one draw of noise. The gradient of
+    its batch is that image's alone, and a step along it harms the weights and the moments.
+
+    Examples:
+        >>> usual = UsualLoss()
+        >>> for number in range(60):
+        ...     usual.add(100.0 + number % 2)
+        >>> usual.bound < 110, UsualLoss().bound
+        (True, inf)
+    """
+
+    mean: float = 0.0
+    deviation: float = 0.0
+    seen: float = 0.0
+
+    @property
+    def bound(self) -> float:
+        """The largest loss that is nothing special."""
+        return self.mean + FAR * self.deviation if self.seen >= FEW else math.inf
+
+    def add(self, loss: float) -> None:
+        """Take the loss of one more step into account."""
+        self.seen += 1
+        rate = max(RATE, 1 / self.seen)
+        self.mean += rate * (loss - self.mean)
+        self.deviation += rate * (abs(loss - self.mean) - self.deviation)
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self.mean, self.deviation, self.seen = 0.0, 0.0, 0.0
+
+    def state(self) -> list[float]:
+        """Plain numbers, from which ``UsualLoss(*numbers)`` is the same again."""
+        return list(astuple(self))
