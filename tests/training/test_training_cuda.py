@@ -16,8 +16,12 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 OPTIONS = {"pairs": (1, 1), "filters": (45, 11), "batch_size": 64, "max_steps": 8, "ema": 0.5}
 
 
-@pytest.mark.parametrize("augmentation", ["none", "crop-flip"])
-def test_recorded_steps_train_like_plain_ones(tmp_path: Path, augmentation: str) -> None:
+@pytest.mark.parametrize(
+    ("augmentation", "muon"), [("none", False), ("crop-flip", False), ("none", True)]
+)
+def test_recorded_steps_train_like_plain_ones(
+    tmp_path: Path, augmentation: str, muon: bool
+) -> None:
     found = {}
     for name, devices in (("fast", Devices()), ("plain", Devices(fast=False))):
         found[name] = train(
@@ -26,6 +30,7 @@ def test_recorded_steps_train_like_plain_ones(tmp_path: Path, augmentation: str)
             devices=devices,
             cadence=Cadence(samples=0),
             augmentation=augmentation,
+            muon=muon,
             precision="tf32" if name == "fast" else "float32",
             **OPTIONS,
         )
