@@ -131,6 +131,8 @@ def test_options_out_of_range(fails, model):
     assert fails(["sample", model, "--temperature", -1], "temperature")
     assert fails(["sample", model, "--solver", "fixed-point", "--step", 3.5], "1/3.5")
     assert fails(["sample", model, "--step", 0.5], "--step belongs to", "--solver fixed-point")
+    assert fails(["verify", model, "--max-steps", 5], "--max-steps belongs to")
+    assert fails(["tune-step", model, "--step", 0.5], "tune-step", "leave out --step")
     assert fails(["interpolate", model, "--images", 0, 1, 2, 360], "359")
     assert fails(["verify", model, "--divisors", 0.4], "--divisors")
     assert fails(["verify", model, "--out", "plot.doc"], "plot.doc")

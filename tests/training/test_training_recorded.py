@@ -51,9 +51,9 @@ def test_it_trains_like_the_plain_step(tmp_path: Path, muon: bool) -> None:
     module, step = _module(muon)
     for places in module.train_dataloader():
         rate = learning_rate(module.plan.recipe, module.step, module.total)
-        *_, norm, finite = step(places, rate).tolist()
+        *_, norm, counts, finite = step(places, rate).tolist()
         module.step += 1
-        assert finite == 1 and norm > 0
+        assert finite == 1 and counts == 1 and norm > 0
     assert figures["steps"] == module.step == 4
     plain = Flow.load(tmp_path / "run").state_dict()
     with module.average.applied(module.model):
@@ -67,7 +67,7 @@ def test_the_step_can_be_recorded(recordable, muon: bool) -> None:  # type: igno
     module, step = _module(muon)
     step(next(iter(module.train_dataloader())), 1e-3)
     with recordable():
-        *_, norm, finite = step._run().unbind()
+        *_, norm, _, finite = step._run().unbind()
     assert float(norm) > 0 and float(finite) == 1
 
 
@@ -94,8 +94,8 @@ def test_a_step_that_is_not_finite_leaves_the_weights(tmp_path: Path) -> None:
     with torch.no_grad():
         next(iter(module.model.parameters())).fill_(math.inf)
     before = {name: t.clone() for name, t in module.model.state_dict().items()}
-    loss, *_, norm, finite = step(batches[1], 1e-3).tolist()
-    assert not (math.isfinite(loss) and math.isfinite(norm)) and finite == 0
+    loss, *_, norm, counts, finite = step(batches[1], 1e-3).tolist()
+    assert counts == 0 and not (math.isfinite(loss) and math.isfinite(norm)) and finite == 0
     for name, tensor in module.model.state_dict().items():
         assert torch.equal(tensor, before[name]), name
 
@@ -107,8 +107,8 @@ def test_a_step_far_out_is_left_out_as_the_plain_one_is() -> None:
     before = {name: t.clone() for name, t in module.model.state_dict().items()}
     for bound, same in ((loss / 2, True), (loss * 2, False)):
         module.usual = UsualLoss(mean=bound, deviation=0.0, seen=50)
-        *_, finite = step(batches[1], 1e-3).tolist()
-        assert finite == 1
+        *_, counts, finite = step(batches[1], 1e-3).tolist()
+        assert finite == 1 and counts == (not same)
         found = module.model.state_dict()
         assert all(torch.equal(found[name], t) for name, t in before.items()) == same
 

@@ -50,7 +50,7 @@ class Train(Command):
     adam: bool = False
     """Adam instead of AMSGrad."""
     muon: bool = False
-    """Muon for kernels: fewer steps are needed; AMSGrad or Adam moves the rest."""
+    """Muon for kernels, without weight decay; AMSGrad or Adam moves the rest."""
     eps: float | None = None
     """Of AMSGrad or Adam, for a loss in nats per image."""
     weight_decay: float | None = None

@@ -41,6 +41,13 @@ class TuneStep(DataCommand):
 
         if self.count < 1 or self.iterations < 1:
             raise ValueError("--count and --iterations are at least 1")
+        other = None if self.solver == "auto" else self.solver
+        given = {"--solver": other, "--step": self.step, "--max-steps": self.max_steps}
+        if unused := [name for name, value in given.items() if value is not None]:
+            raise ValueError(
+                f"tune-step searches the step of Algorithm 1; leave out {', '.join(unused)} "
+                f"(--iterations is the number of steps)"
+            )
         if self.out is not None:
             check_output(self.out, PLOTS)
         out, model = console(), self.open()

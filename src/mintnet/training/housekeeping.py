@@ -48,6 +48,7 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
         self.saved = time.monotonic()
         self.train: dict[str, float] = {}
         self.validation: dict[str, float] = {}
+        self._in_a_row = 0
 
     def on_train_start(self, trainer: Trainer, module: Any) -> None:
         self.meter = Meter(self.meter.seconds)
@@ -59,7 +60,7 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
     ) -> None:
         """Whatever is due after this step."""
         step, done = module.step, module.step == module.total
-        if module.left_out or module.has_fallen:
+        if module.left_out or module.has_fallen or module.gave_in:
             self._leave_out(trainer, module)
         else:
             self.meter.add(module.means, module.batch)
@@ -103,10 +104,15 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
         )
 
     def _leave_out(self, trainer: Trainer, module: TrainingModule) -> None:
-        """Say so; the time counts, while figures that are not finite would hide all others."""
+        """Say so; the time counts, while figures that are far out would hide all others."""
         self.meter.add({}, 0)
-        in_a_row = module.left_out or module.patience + 1
+        self._in_a_row = in_a_row = module.left_out or self._in_a_row + 1
         self._write(trainer, module, "left out", {"in_a_row": in_a_row})
+        if module.gave_in:
+            self.progress.note(
+                f"step {module.step}: {in_a_row} losses in a row were far above the usual; from "
+                f"here on they are taken as they are"
+            )
         if module.left_out == 1:
             far = math.isfinite(module.means["loss"]) and module.means["loss"] > module.bound
             why = "is far above the usual" if far else "or gradient is not finite"

@@ -26,6 +26,7 @@ from mintnet.training.order import Batches, held_out, part_of, permutation, stre
 from mintnet.training.plan import Plan
 from mintnet.training.recorded import RecordedStep
 from mintnet.training.schedule import learning_rate
+from mintnet.training.signs import kept_signs
 from mintnet.training.task import Batch, Task
 from mintnet.training.usual import UsualLoss
 
@@ -36,7 +37,9 @@ SLOW_VALIDATION = ((1024, 256), (math.inf, 64))
 _NOTHING: Mapping[str, Tensor] = {}
 
 PATIENCE = 20
-"""Steps in a row that may be left out, see `TrainingModule._counts`."""
+"""Steps in a row that may be left out since something is not finite."""
+DOUBT = 3
+"""Steps in a row that may be left out since their losses are high: by then it is the weights."""
 
 
 FALLS = 5
@@ -102,6 +105,8 @@ class TrainingModule(LightningModule):
         self.average = MovingAverage(task.model, plan.recipe.ema)
         self.validated = self.held
         """The held-out images that are validated on."""
+        self.gave_in = False
+        """Whether the last step made a high loss the usual one."""
         self.means: dict[str, float] = {}
         """The figures of the last step."""
         self.left_out = start.left_out if start else 0
@@ -155,7 +160,9 @@ class TrainingModule(LightningModule):
         }
         optimizer: torch.optim.Optimizer
         if recipe.muon:
-            optimizer = Muon(*kernels_of(self.model), **options)
+            fast = self.task.fast
+            dtype = None if fast is None else fast.dtype
+            optimizer = Muon(*kernels_of(self.model), dtype=dtype, **options)
         elif recipe.decoupled:
             optimizer = torch.optim.AdamW(decay_groups(self.model), **options)
         else:
@@ -210,25 +217,30 @@ class TrainingModule(LightningModule):
             raw: Any = self.optimizers(use_pl_optimizer=False)
             self._recorded = RecordedStep(self, raw)
         rate = self.learning_rate
-        *sums, norm, finite = self._recorded(places, rate).tolist()
+        *sums, norm, counts, finite = self._recorded(places, rate).tolist()
         names = ("loss", *self.task.figure_names)
         self.means = {n: total / len(places) for n, total in zip(names, sums, strict=True)}
-        self._counts(norm)
+        self._counts(norm, bool(counts))
         if not finite:
             raise NotFiniteError("the weights are no longer finite")
 
-    def _counts(self, norm: float, before: Mapping[str, Tensor] = _NOTHING) -> bool:
-        """Whether a step has a finite loss that is nothing special, and a finite gradient.
-
-        One that has not is left out: a single image can be far out, for one draw of noise. Only
-        if step after step is so, it is the weights; then the run goes back to their average, or
-        stops, or takes a loss that is high, but finite, for the usual one from now on.
-        Statistics of batch normalization become what they were ``before``: until they are shared,
-        those of each process are its own, and all processes have to come to the same conclusion.
-        """
+    def _is_usual(self, norm: float) -> bool:
+        """Whether the loss is finite and nothing special, and the gradient finite."""
         loss = self.means["loss"]
+        return math.isfinite(loss) and math.isfinite(norm) and loss <= self.bound
+
+    def _counts(self, norm: float, usual: bool, before: Mapping[str, Tensor] = _NOTHING) -> bool:
+        """Keep count of a step that is ``usual``, or else left out; returns which.
+
+        A single image can be far out, for one draw of noise. Only if step after step is so, it
+        is the weights; then the run goes back to their average, or stops, or takes a loss that is
+        high, but finite, for the usual one from now on. Statistics of batch normalization
+        become what they were ``before``: until they are shared, those of each process are its
+        own, and all processes have to come to the same conclusion.
+        """
+        loss, self.gave_in = self.means["loss"], False
         finite = math.isfinite(loss) and math.isfinite(norm)
-        if finite and loss <= self.bound:
+        if usual:
             self.usual.add(loss)
             self.left_out = 0
             return True
@@ -238,10 +250,12 @@ class TrainingModule(LightningModule):
             statistics[name].copy_(value)
         if not self.is_finite():
             raise NotFiniteError(f"the loss is {loss:g}, its gradient {norm:g}")
-        if self.left_out > self.patience and not self._fall_back():
+        patience = min(self.patience, DOUBT) if finite else self.patience
+        if self.left_out > patience and not self._fall_back():
             if not finite:
                 raise NotFiniteError(f"the loss is {loss:g}, its gradient {norm:g}")
             self.usual.forget()
+            self.left_out, self.gave_in = 0, True
         return False
 
     @torch.no_grad()
@@ -263,6 +277,7 @@ class TrainingModule(LightningModule):
             for value in state.values():
                 value.zero_()  # in place: a recorded step knows where they are
         self.falls, self.fell_at, self.left_out = self.falls + 1, self.step, 0
+        self.usual.forget()  # it is of other weights
         return True
 
     def _plain_step(self, places: Tensor) -> None:
@@ -283,9 +298,10 @@ class TrainingModule(LightningModule):
             self.add(sums, measured)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip or float("inf"))
         self.means = self._means(sums, len(places))
-        if not self._counts(float(norm), before):
+        if not self._counts(float(norm), self._is_usual(float(norm)), before):
             return
-        optimizer.step()
+        with torch.no_grad(), kept_signs(self.model):
+            optimizer.step()
         self._share_statistics()
         if not self.is_finite():  # each process sees the same, so that all stop
             raise NotFiniteError("the weights are no longer finite")

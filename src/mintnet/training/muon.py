@@ -73,6 +73,7 @@ class Muon(torch.optim.Adam):
     Args:
         kernels: kernels with their masks, None for no mask.
         others: parameters for Adam.
+        dtype: in which matrices are made orthogonal, where it is not their own; bf16 will do.
         options: of `torch.optim.Adam`, which others are moved by.
 
     Examples:
@@ -86,9 +87,10 @@ class Muon(torch.optim.Adam):
         self,
         kernels: dict[nn.Parameter, Tensor | None],
         others: Sequence[nn.Parameter],
+        dtype: torch.dtype | None = None,
         **options: Any,
     ) -> None:
-        self.masks = kernels
+        self.masks, self.dtype = kernels, dtype
         groups = [{"params": list(kernels)}, {"params": list(others)}]
         super().__init__([group for group in groups if group["params"]], **options)
         stacks: dict[tuple[Any, ...], list[nn.Parameter]] = {}
@@ -129,7 +131,7 @@ class Muon(torch.optim.Adam):
         gradient = _matrices([k.grad if k.grad is not None else torch.zeros_like(k) for k in stack])
         moment = before.lerp(gradient, 1 - MOMENTUM)
         ahead = gradient.lerp(moment, MOMENTUM)
-        step = orthogonalized(ahead.bfloat16() if ahead.is_cuda else ahead).to(ahead.dtype)
+        step = orthogonalized(ahead.to(self.dtype or ahead.dtype)).to(ahead.dtype)
         moving = torch.ones_like(step, dtype=torch.bool) if mask is None else mask
         size = moving.sum(dim=(-2, -1), keepdim=True).sqrt() * RMS
         step = step * moving

@@ -52,6 +52,8 @@ class Plan:
     def of(preset: str, **given: Any) -> Plan:
         """The preset's recipe with what is given put over it; None means not given."""
         given = _given(given)
+        if given.get("muon"):  # which has no weight decay: a preset's is not meant
+            given.setdefault("weight_decay", 0.0)
         recipe = recipe_for(preset).changed(**{k: v for k, v in given.items() if k in _RECIPE})
         return Plan(preset, recipe, **{k: v for k, v in given.items() if k not in _RECIPE})
 

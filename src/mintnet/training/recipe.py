@@ -100,7 +100,7 @@ class Recipe:
         if not all(0 < share < 1 for share in self.milestones):
             raise ValueError(f"milestones are shares of the run in (0, 1); got {self.milestones}")
         if self.muon and (self.weight_decay or self.decoupled):
-            raise ValueError("Muon is without weight decay; leave out one of the two")
+            raise ValueError("there is no weight decay with Muon; leave out one of the two")
 
     def changed(self, **overrides: Any) -> Recipe:
         """This recipe with other values; None leaves a value as it is."""

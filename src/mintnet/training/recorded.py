@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from mintnet.solvers.replay import usable_generator
 from mintnet.training.ema import float_buffers
+from mintnet.training.signs import kept_signs
 
 if TYPE_CHECKING:
     from mintnet.training.module import TrainingModule
@@ -43,7 +45,10 @@ class RecordedStep:
             self._record()
 
     def __call__(self, places: Tensor, learning_rate: float) -> Tensor:
-        """One step; sums over the batch, the norm of the gradient, and 1 for finite weights."""
+        """One step; sums over the batch, the norm of the gradient, 1 if it counts, 1 if finite.
+
+        The last is said of the weights.
+        """
         module = self.module
         self.places.copy_(places, non_blocking=True)
         self.epoch.fill_(module.epoch)
@@ -73,11 +78,13 @@ class RecordedStep:
         bad = ~(norm.isfinite() & loss.isfinite() & (loss <= self.bound))
         # Fused optimizers skip a step for which this is 1; it exists for scaled gradients.
         self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
-        self.optimizer.step()
+        with kept_signs(module.model):
+            self.optimizer.step()
         for statistic, value in zip(statistics, before, strict=True):
             statistic.copy_(torch.where(bad, value, statistic))
         module.average.update_by(module.model, self.rate * ~bad)
-        return torch.stack([*sums.values(), norm.double(), module.finite().double()])
+        said = (norm, ~bad, module.finite())
+        return torch.stack([*sums.values(), *(one.double() for one in said)])
 
     def _record(self) -> None:
         """Warm up, record, and put everything back as it was before."""
@@ -91,7 +98,7 @@ class RecordedStep:
                 self._run()
         torch.cuda.current_stream().wait_stream(side)
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        with usable_generator(self.places.device), torch.cuda.graph(self.graph):
             self.results = self._run()
         with torch.no_grad():
             for tensor, value in zip(tensors, before, strict=True):

@@ -11,6 +11,10 @@ FEW = 50
 """Losses that must have been seen before anything is."""
 RATE = 0.02
 """Of the running means, once there are enough to mean over."""
+NEAR = 5.0
+"""A loss further up than so many mean deviations is taken for one that is so far up."""
+SOME = 10
+"""Losses from which on that is so."""
 
 
 @dataclass
@@ -39,6 +43,8 @@ class UsualLoss:
 
     def add(self, loss: float) -> None:
         """Take the loss of one more step into account."""
+        if self.seen >= SOME:  # an outlier in the beginning would hide all that follow
+            loss = min(loss, self.mean + NEAR * self.deviation)
         self.seen += 1
         rate = max(RATE, 1 / self.seen)
         self.mean += rate * (loss - self.mean)
