@@ -36,7 +36,6 @@ def pieces(images: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """Squares of SIZE pixels from anywhere, every second one mirrored."""
     which = torch.randint(len(images), (count,), generator=generator).tolist()
     places = torch.randint(images.shape[-1] + 1 - SIZE, (count, 2), generator=generator).tolist()
-    where = zip(which, places, strict=True)
     cut = [
         images[n, :, r : r + SIZE, c : c + SIZE] for n, (r, c) in zip(which, places, strict=True)
     ]
