@@ -238,28 +238,33 @@ def test_a_step_that_is_not_finite_is_left_out(tmp_path, tiny, monkeypatch, ema)
     assert [(row["step"], row["in_a_row"]) for row in left] == [(7, 1), (8, 2)]
 
 
-def test_a_run_with_a_step_left_out_goes_on_as_if_it_had_not_stopped(tmp_path, tiny, monkeypatch):
-    measure, step, stop = DensityTask.measure, TrainingModule._plain_step, [None]
+def outliers(monkeypatch, steps, factor):
+    """Multiply the loss of some training steps; what is returned holds the step to stop at."""
+    measure, step, at, kill = DensityTask.measure, TrainingModule._plain_step, [0], [-1]
 
     def far_out(self, batch):
         found = measure(self, batch)
-        return {**found, "loss": found["loss"] * math.inf} if stop[0] in (7, 9) else found
+        return {**found, "loss": found["loss"] * factor} if at[0] in steps else found
 
     def watched(self, places):
-        stop[0] = self.step
+        at[0] = self.step
         if self.step == kill[0]:
             raise KeyboardInterrupt
         step(self, places)
 
     monkeypatch.setattr(DensityTask, "measure", far_out)
     monkeypatch.setattr(TrainingModule, "_plain_step", watched)
+    return kill
+
+
+def test_a_run_with_a_step_left_out_goes_on_as_if_it_had_not_stopped(tmp_path, tiny, monkeypatch):
+    kill = outliers(monkeypatch, (7, 9), math.inf)
     options = {"validation": 0.0, "max_steps": 30, "ema": 0.9}
-    kill = [-1]
     whole = tiny(tmp_path / "whole", **options)
-    kill = [12]
+    kill[0] = 12
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         tiny(tmp_path / "run", **options)
-    kill = [-1]
+    kill[0] = -1
     rest = tiny(tmp_path / "run", resume=True, **options)
     assert (whole["steps_left_out"], rest["steps_left_out"], rest["resumed_from"]) == (2, 2, 10)
     a, b = (Checkpoint.read(tmp_path / name / "checkpoint.pt") for name in ("whole", "run"))
@@ -365,26 +370,7 @@ def test_a_run_falls_back_so_often_and_no_oftener(tmp_path, tiny, monkeypatch):
 LATER = ("falls", "fell_at", "left_out", "usual")  # what older versions did not write
 
 
-def outliers(monkeypatch, steps, factor):
-    """Multiply the loss of some training steps; what is returned holds the step to stop at."""
-    measure, step, at, kill = DensityTask.measure, TrainingModule._plain_step, [0], [-1]
-
-    def far_out(self, batch):
-        found = measure(self, batch)
-        return {**found, "loss": found["loss"] * factor} if at[0] in steps else found
-
-    def watched(self, places):
-        at[0] = self.step
-        if self.step == kill[0]:
-            raise KeyboardInterrupt
-        step(self, places)
-
-    monkeypatch.setattr(DensityTask, "measure", far_out)
-    monkeypatch.setattr(TrainingModule, "_plain_step", watched)
-    return kill
-
-
-def test_a_loss_far_above_the_usual_is_left_out(tmp_path, tiny, monkeypatch, capsys):
+def test_a_loss_far_above_the_usual_is_left_out(tmp_path, tiny, monkeypatch):
     kill = outliers(monkeypatch, (20, 60, 70), 50.0)  # nothing is usual yet at the first
     options = {"validation": 0.0, "max_steps": 80, "epochs": 100, "ema": 0.9}
     whole = tiny(tmp_path / "whole", **options)

@@ -145,8 +145,7 @@ class Muon(torch.optim.Adam):
 
     def _masks(self, stack: list[nn.Parameter]) -> Tensor | None:
         masks = [self.masks[kernel] for kernel in stack]
-        found = [mask for mask in masks if mask is not None]
-        if not found:
+        if all(mask is None for mask in masks):
             return None
         every = [torch.ones_like(k) if m is None else m for k, m in zip(stack, masks, strict=True)]
         return _matrices(every).bool()

@@ -52,7 +52,8 @@ def kept_signs(model: nn.Module) -> Iterator[None]:
     before = _joined(taps)
     yield
     after = _joined(taps)
-    after = torch.where(before * after < 0, LEAST * before.sign(), after)
+    sides = before.sign()
+    after = torch.where(sides * after < 0, LEAST * sides, after)
     for tap, value in zip(taps, after.split([t.numel() for t in taps]), strict=True):
         tap.copy_(value.view(tap.shape))
 

@@ -7,6 +7,8 @@ from dataclasses import astuple, dataclass
 
 FAR = 10.0
 """So many mean deviations above the mean, a loss is out of the ordinary."""
+SHARE = 0.25
+"""If that is also such a share of the mean: large batches deviate little, and recover."""
 FEW = 50
 """Losses that must have been seen before anything is."""
 RATE = 0.02
@@ -28,8 +30,8 @@ class UsualLoss:
         >>> usual = UsualLoss()
         >>> for number in range(60):
         ...     usual.add(100.0 + number % 2)
-        >>> usual.bound < 110, UsualLoss().bound
-        (True, inf)
+        >>> round(usual.bound), UsualLoss().bound
+        (126, inf)
     """
 
     mean: float = 0.0
@@ -39,7 +41,9 @@ class UsualLoss:
     @property
     def bound(self) -> float:
         """The largest loss that is nothing special."""
-        return self.mean + FAR * self.deviation if self.seen >= FEW else math.inf
+        if self.seen < FEW:
+            return math.inf
+        return self.mean + max(FAR * self.deviation, SHARE * abs(self.mean))
 
     def add(self, loss: float) -> None:
         """Take the loss of one more step into account."""
