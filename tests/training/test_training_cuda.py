@@ -22,23 +22,27 @@ OPTIONS = {"pairs": (1, 1), "filters": (45, 11), "batch_size": 64, "max_steps": 
 def test_recorded_steps_train_like_plain_ones(
     tmp_path: Path, augmentation: str, muon: bool
 ) -> None:
-    found = {}
-    for name, devices in (("fast", Devices()), ("plain", Devices(fast=False))):
-        found[name] = train(
+    """To a part of one step: in small directions, Muon makes much of what TF32 rounds away."""
+    best, weights = {}, {}
+    for name, fast, steps in (("fast", True, 8), ("plain", False, 8), ("shorter", False, 7)):
+        found = train(
             "digits",
             tmp_path / name,
-            devices=devices,
+            devices=Devices(fast=fast),
             cadence=Cadence(samples=0),
             augmentation=augmentation,
             muon=muon,
-            precision="tf32" if name == "fast" else "float32",
-            **OPTIONS,
+            precision="tf32" if fast else "float32",
+            **OPTIONS | {"max_steps": steps},
         )
-        assert found[name]["finished"]
-    assert abs(found["fast"]["best"] - found["plain"]["best"]) < 0.02
-    fast, plain = (Flow.load(tmp_path / name / "last").state_dict() for name in found)
-    largest = max(float((fast[name] - plain[name]).abs().max()) for name in plain)
-    assert 0 < largest < 0.05
+        assert found["finished"]
+        best[name] = found["best"]
+        entries = Flow.load(tmp_path / name / "last").state_dict().values()
+        weights[name] = torch.cat([entry.flatten().float() for entry in entries])
+    assert abs(best["fast"] - best["plain"]) < 0.02
+    apart = (weights["fast"] - weights["plain"]).norm()
+    one_step = (weights["shorter"] - weights["plain"]).norm()
+    assert 0 < apart < 0.6 * one_step
 
 
 def test_a_run_goes_on_from_its_last_step(tmp_path: Path) -> None:

@@ -38,6 +38,9 @@ class BenchTrain(Command):
     time_limit: float = 60.0
     """Seconds of a row after which no further step is begun."""
 
+    ways: tuple[str, ...] | None = None
+    """Only ways with one of these words in their names, such as fast, or textbook."""
+
     no_compile: bool = False
     """On a CPU, leave out torch.compile, which takes minutes to compile."""
 
@@ -49,6 +52,7 @@ class BenchTrain(Command):
 
     def run(self) -> dict[str, Any]:
         from mintnet.bench import bench_train
+        from mintnet.bench.steps import ways_for
         from mintnet.cli.model import pick_device
         from mintnet.figures import render
         from mintnet.figures.bench import draw_train, draw_train_sweep
@@ -58,6 +62,13 @@ class BenchTrain(Command):
         check_output(self.out, PLOTS)
         out, device = console(), pick_device(self.device)
         flow = Flow.preset(self.preset)
+        ways = ways_for(flow, device, compile=not self.no_compile)
+        names = ", ".join(repr(way.name) for way in ways)
+        if self.ways is not None:
+            ways = [way for way in ways if any(word in way.name for word in self.ways)]
+            if not ways:
+                asked = ", ".join(map(repr, self.ways))
+                raise ValueError(f"no way here has {asked} in its name; there are {names}")
         figures = bench_train(
             flow,
             device,
@@ -65,7 +76,7 @@ class BenchTrain(Command):
             recipe_for(self.preset),
             self.repeats,
             self.time_limit,
-            compile=not self.no_compile,
+            ways=ways,
             sweep=self.sweep,
             note=lambda line: out.print(line, style="dim"),
         )
