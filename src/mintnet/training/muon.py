@@ -33,7 +33,7 @@ def orthogonalized(matrices: Tensor) -> Tensor:
     x: Tensor = matrices / (matrices.norm(dim=(-2, -1), keepdim=True) + 1e-12)
     for _ in range(REPEATS):
         square = x @ x.mT
-        x = a * x + (b * square + c * square @ square) @ x
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
     return x
 
 
