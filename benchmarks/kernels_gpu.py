@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -27,6 +28,7 @@ import torch
 from torch import Tensor
 
 from mintnet import MintLayer, kernels
+from mintnet.bench.machine import commit
 from mintnet.kernels.chip import Launch, Tuning, can_fuse, chip_layer, columns_of, tuning_for
 from mintnet.kernels.mint import Prepared, mint_layer, prepared_layers
 from mintnet.precision import true_float32
@@ -342,6 +344,7 @@ def main() -> None:
     if args.warm:
         warm(args.warm, args.batches)
         return
+    record.update(command=shlex.join(["python", *sys.argv]), commit=commit())
     note(args.out, "machine", device=torch.cuda.get_device_name(), torch=torch.__version__)
     if args.warm_seconds:
         warm_all(args)

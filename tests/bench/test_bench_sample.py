@@ -42,6 +42,7 @@ def test_rows_hold_what_they_say() -> None:
             assert part["images_per_second"] == pytest.approx(row["count"] / part["seconds"])
             share = part["tflops_unmasked"] / figures["matrix_tflops"]
             assert part["share_of_matrix_product"] == pytest.approx(share)
+            assert 0 < part["share_of_copy"] < 2
         work = sum(map(evaluation_flops, tiny_flow(4, 0).net.layers()))
         expected = 120 * work * row["count"] / other["seconds"] / 1e12
         assert other["tflops_unmasked"] == pytest.approx(expected)

@@ -196,6 +196,9 @@ def test_batches_and_ways_follow_the_device(monkeypatch: pytest.MonkeyPatch) -> 
         ("plain", "tf32"),
         ("recorded", "bf16"),
     ]
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (7, 5))
+    old = ways_for(mnist, torch.device("cuda"))[-1]  # as in training, without bf16
+    assert (old.kind, old.precision) == ("recorded", "float32")
 
 
 def test_without_triton_nothing_is_compiled_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,6 +229,19 @@ def test_memory_is_seen() -> None:
     torch.ones(2**25).sum()
     assert 2**26 < peak.bytes() < 2**30
     assert free_memory(CPU) > 0
+
+
+def test_only_ways_that_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = tmp_path / "f.json"
+    arguments = ["bench", "train", "digits", "--batches", "2", "--device", "cpu", "--repeats", "1"]
+    more = ["--no-compile", "--out", str(tmp_path / "p.svg"), "--json", str(figures)]
+    main([*arguments, *more, "--ways", "ours"])
+    content = json.loads(figures.read_text())
+    assert [row["way"] for row in content["rows"]] == ["ours"]
+    assert content["machine"]["threads"] == 1  # as digits are trained
+    with pytest.raises(SystemExit):
+        main([*arguments, *more, "--ways", "fastest"])
+    assert "no way here has 'fastest' in its name" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -54,6 +54,23 @@ def test_a_run_goes_on_from_its_last_step(tmp_path: Path) -> None:
     assert abs(part["best"] - whole["best"]) < 1e-3
 
 
+def test_a_step_that_cannot_be_recorded_is_run_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+    recorded = train("digits", tmp_path / "recorded", cadence=Cadence(samples=0), **OPTIONS)
+    monkeypatch.setattr(torch.cuda, "graph", refuse)
+    with caplog.at_level("WARNING", logger="mintnet"):
+        plain = train("digits", tmp_path / "plain", cadence=Cadence(samples=0), **OPTIONS)
+    assert [line.getMessage() for line in caplog.records if "recorded" in line.getMessage()] == [
+        "steps are not recorded, which makes them slower "
+        "(operation not permitted when stream is capturing)"
+    ]
+    assert abs(plain["best"] - recorded["best"]) < 0.005
+
+
 def _stopped(run: Path) -> None:
     """A run that ends after its fourth step, with a checkpoint."""
     from mintnet.training.module import TrainingModule

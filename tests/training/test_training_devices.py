@@ -9,6 +9,7 @@ from mintnet.models.locate import load_flow
 from mintnet.training import Devices, RunError, evaluate
 from mintnet.training.checkpoint import Checkpoint
 from mintnet.training.devices import float32_math, is_first_process
+from mintnet.training.task import DensityTask
 
 
 def test_two_processes_match_one(tmp_path):
@@ -98,6 +99,21 @@ def test_true_float32_is_restored_afterwards():
         assert not torch.backends.cudnn.allow_tf32
         assert not torch.backends.cuda.matmul.allow_tf32
     assert torch.backends.cudnn.allow_tf32 == before
+
+
+def test_validation_is_in_true_float32(tmp_path, tiny, monkeypatch):
+    """However steps are computed: it says which weights are best, and figures are quoted."""
+    seen = []
+    measure = DensityTask.measure
+
+    def watched(self, batch):
+        seen.append((self.flow.training, torch.backends.cudnn.allow_tf32))
+        return measure(self, batch)
+
+    monkeypatch.setattr(DensityTask, "measure", watched)
+    tiny(tmp_path / "run", max_steps=2, precision="tf32")
+    assert {tf32 for training, tf32 in seen if training} == {True}
+    assert {tf32 for training, tf32 in seen if not training} == {False}
 
 
 def test_evaluate_wants_images_of_the_model(tmp_path, tiny):

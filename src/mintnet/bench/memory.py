@@ -16,8 +16,12 @@ MEMINFO, LIMITS = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 class PeakMemory:
     """The most memory that was held at once since this was made.
 
-    On a GPU: what tensors held, those from before included. On Linux without a GPU: what the
-    process held beyond what it held before. Elsewhere nothing is known.
+    Only what is held beyond what was held before: on a GPU by tensors, on Linux without a GPU by
+    the process. Elsewhere nothing is known.
+
+    Args:
+        device: whose memory.
+        before: on a GPU, bytes that do not count, instead of all that tensors hold now.
 
     Examples:
         >>> peak = PeakMemory(torch.device("cpu"))
@@ -26,26 +30,28 @@ class PeakMemory:
         True
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, before: int | None = None) -> None:
         self.device = device
+        self.before: int | None
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(device)
+            self.before = torch.cuda.memory_allocated(device) if before is None else before
             return
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)  # else what was freed before counts as held
         try:
             RESET.write_text("5")  # the highest mark begins anew
         except OSError:
-            self.before: int | None = None
+            self.before = None
         else:
             self.before = _kilobytes(STATUS, "VmRSS")
 
     def bytes(self) -> int | None:
         """The peak so far, or None where it cannot be known."""
         if self.device.type == "cuda":
-            return int(torch.cuda.max_memory_allocated(self.device))
+            return int(torch.cuda.max_memory_allocated(self.device)) - (self.before or 0)
         highest = _kilobytes(STATUS, "VmHWM")
         if self.before is None or highest is None:
             return None

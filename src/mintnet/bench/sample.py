@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from mintnet.bench.invert import ITERATIONS, Note, layer_targets, tuned_step
 from mintnet.bench.machine import machine, seconds, synchronize
 from mintnet.bench.memory import PeakMemory, free_memory
 from mintnet.bench.textbook import textbook_evaluator
-from mintnet.bench.work import evaluation_flops, matrix_ceiling
+from mintnet.bench.work import copy_ceiling, evaluation_flops, evaluation_traffic, matrix_ceiling
 from mintnet.bijections import MintLayer
 from mintnet.models import Flow
 from mintnet.precision import true_float32
@@ -29,6 +29,13 @@ SIZES = (8, 16, 32, 64)
 SIZES_COUNT = {"cuda": 64, "cpu": 4}
 LEARNING = 3
 """Calls after the first in which solvers still try routes and record steps."""
+
+
+class Limits(NamedTuple):
+    """What a large matrix product and a large copy reached: TFLOP/s, and GB/s read and written."""
+
+    tflops: float
+    gigabytes: float
 
 
 @torch.no_grad()
@@ -67,7 +74,8 @@ def bench_sample(
         flow.sample_latents(count)  # says what is wrong with a count
     device = next(flow.parameters()).device
     with true_float32():
-        facts, ceiling = machine(device), matrix_ceiling(device, torch.float32) / 1e12
+        facts = machine(device)
+        limits = Limits(matrix_ceiling(device, torch.float32) / 1e12, copy_ceiling(device) / 1e9)
         if published and step is None:
             note("tuning the step of Algorithm 1 on two samples")
             layers = layer_targets(flow, flow.sample_latents(2, seed=seed))
@@ -75,11 +83,11 @@ def bench_sample(
         rows = []
         for count in dict.fromkeys(counts):
             note(f"{count} samples")
-            row = {"count": count, **_ours(flow, count, seed, repeats, ceiling)}
+            row = {"count": count, **_ours(flow, count, seed, repeats, limits)}
             if published:
                 assert step is not None
                 note(f"{count} samples, Algorithm 1 as published")
-                row["published"] = _published(flow, count, seed, step, ceiling)
+                row["published"] = _published(flow, count, seed, step, limits)
                 if "seconds" in row["published"]:
                     row["speedup"] = row["published"]["seconds"] / row["seconds"]
             rows.append(row)
@@ -87,13 +95,14 @@ def bench_sample(
         for size in sizes:
             count = SIZES_COUNT.get(device.type, 4)
             note(f"{count} samples, {size} × {size}")
-            found = _ours(resized(flow, size), count, seed, repeats, ceiling)
+            found = _ours(resized(flow, size), count, seed, repeats, limits)
             over_size.append({"size": size, "count": count, **found})
     return {
         "seed": seed,
         "tuned_step": step,
         "machine": facts,
-        "matrix_tflops": ceiling,
+        "matrix_tflops": limits.tflops,
+        "copy_gb_per_second": limits.gigabytes,
         "size": flow.shape[-1],
         "rows": rows,
         "over_size": over_size,
@@ -129,10 +138,10 @@ def published_inverse(flow: Flow, z: Tensor, step: float, iterations: int = ITER
     return z
 
 
-def _ours(flow: Flow, count: int, seed: int, repeats: int, ceiling: float) -> dict[str, Any]:
-    flow = copy.deepcopy(flow)  # which leaves behind what solvers have learnt
+def _ours(flow: Flow, count: int, seed: int, repeats: int, limits: Limits) -> dict[str, Any]:
     device = next(flow.parameters()).device
     peak, calls = PeakMemory(device), []
+    flow = copy.deepcopy(flow)  # which leaves behind what solvers have learnt
     for number in range(1 + LEARNING + repeats):
         synchronize(device)
         begin = time.perf_counter()
@@ -147,25 +156,21 @@ def _ours(flow: Flow, count: int, seed: int, repeats: int, ceiling: float) -> di
         leaf: float(part.evaluations.double().mean())
         for leaf, part in zip(leaves, solution.parts, strict=True)
     }
-    flops = sum(
-        times * evaluation_flops(leaf)
-        for leaf, times in evaluations.items()
-        if isinstance(leaf, MintLayer)
-    )
+    times = {leaf: n for leaf, n in evaluations.items() if isinstance(leaf, MintLayer)}
     return {
         "first_seconds": calls[0],
         "learning_seconds": calls[1 : 1 + LEARNING],
         "seconds": median(later),
         "seconds_range": [min(later), max(later)],
         "evaluations": sum(evaluations.values()),
-        **_throughput(count, median(later), flops, ceiling),
+        **_throughput(count, median(later), times, limits),
         "certified": int(solution.converged.sum()),
         "worst_residual": float(solution.residual.max()),
         "peak_memory_gib": None if memory is None else memory / 2**30,
     }
 
 
-def _published(flow: Flow, count: int, seed: int, step: float, ceiling: float) -> dict[str, Any]:
+def _published(flow: Flow, count: int, seed: int, step: float, limits: Limits) -> dict[str, Any]:
     device = next(flow.parameters()).device
     z = flow.sample_latents(count, seed=seed)
     # Six hidden tensors are there at a time: both activations and slopes, and two of their sums.
@@ -187,24 +192,28 @@ def _published(flow: Flow, count: int, seed: int, step: float, ceiling: float) -
     except torch.OutOfMemoryError:
         return {"failure": "does not fit in memory"}
     x, memory = found[0], peak.bytes()
-    flops = sum(map(evaluation_flops, flow.net.layers()))
+    times = {layer: float(ITERATIONS) for layer in flow.net.layers()}
     back = flow.net.transform(x)[0]
     residual = relative_residual(back - z, z.abs().flatten(1).amax(1))
     return {
         "seconds": taken,
-        "evaluations": float(ITERATIONS * len(flow.net.layers())),
-        **_throughput(count, taken, ITERATIONS * flops, ceiling),
+        "evaluations": sum(times.values()),
+        **_throughput(count, taken, times, limits),
         "worst_residual": float(residual.max()),
         "median_residual": float(residual.median()),
         "peak_memory_gib": None if memory is None else memory / 2**30,
     }
 
 
-def _throughput(count: int, taken: float, flops: float, ceiling: float) -> dict[str, float]:
-    """Images a second, and evaluations without what masks clear, beside a large matrix product."""
-    tflops = count * flops / taken / 1e12
+def _throughput(
+    count: int, taken: float, times: dict[MintLayer, float], limits: Limits
+) -> dict[str, float]:
+    """Images a second, and evaluations without what masks clear, beside what the machine can."""
+    tflops = count * sum(n * evaluation_flops(layer) for layer, n in times.items()) / taken / 1e12
+    moved = count * sum(n * evaluation_traffic(layer) for layer, n in times.items()) / taken / 1e9
     return {
         "images_per_second": count / taken,
         "tflops_unmasked": tflops,
-        "share_of_matrix_product": tflops / ceiling,
+        "share_of_matrix_product": tflops / limits.tflops,
+        "share_of_copy": moved / limits.gigabytes,
     }

@@ -71,9 +71,10 @@ def ways_for(flow: Flow, device: torch.device, compile: bool = True) -> list[Way
         Way("ours, float32", "plain"),
         Way("ours, TF32", "plain", "tf32"),
     ]
-    if fast and torch.cuda.get_device_capability(device) >= (8, 0):
-        name = "ours, fast, bf16" if not why_not_compiled() else "ours, fast, not compiled, bf16"
-        ways.append(Way(name, "recorded", "bf16"))
+    if fast:
+        precision = "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "float32"
+        how = "" if not why_not_compiled() else "not compiled, "
+        ways.append(Way(f"ours, fast, {how}{precision}", "recorded", precision))
     return ways
 
 

@@ -20,8 +20,9 @@ from mintnet.bench.memory import PeakMemory, free_memory
 from mintnet.bench.steps import TEXTBOOK, Step, Way, make_step, ways_for
 from mintnet.bench.work import copy_ceiling, least_traffic, matrix_ceiling, unmasked_flops
 from mintnet.models import Flow
-from mintnet.training.devices import float32_math
+from mintnet.training.devices import cpu_threads, float32_math
 from mintnet.training.recipe import Recipe
+from mintnet.training.recorded import chosen_by_measuring
 
 AUTHORS_BATCH = 32
 WARM_UP = 2
@@ -94,8 +95,17 @@ def bench_train(
     if not time_limit >= 0:  # nan neither
         raise ValueError(f"the time limit is a number of seconds from 0 on; got {time_limit}")
     setting = Setting(device, recipe or Recipe(), repeats, time_limit, note)
-    flow = moved_from_start(flow)
     ways = list(ways or ways_for(flow, device, compile))
+    if device.type == "cuda":
+        return _compared(moved_from_start(flow), ways, sizes, sweep, setting)
+    with cpu_threads(None, flow.dimensions):  # as in training
+        return _compared(moved_from_start(flow), ways, sizes, sweep, setting)
+
+
+def _compared(
+    flow: Flow, ways: Sequence[Way], sizes: Sequence[int], sweep: bool, setting: Setting
+) -> dict[str, Any]:
+    device = setting.device
     limits = _ceilings(ways, setting)
     rows: list[dict[str, Any]] = []
     for batch in sizes:
@@ -188,7 +198,7 @@ def _started(flow: Flow, way: Way, batch: int, setting: Setting, row: dict[str, 
                 inner()
             if device.type == "cuda" and way.kind != "recorded":
                 # Libraries have tried their algorithms; a graph holds what its recording took.
-                peak = PeakMemory(device)
+                peak = PeakMemory(device, peak.before)
             inner()
     except torch.OutOfMemoryError:
         return _too_large(None, device)
@@ -282,14 +292,9 @@ def _random_images(flow: Flow, batch: int) -> Tensor:
 
 @contextmanager
 def _arithmetic(way: Way) -> Iterator[None]:
-    """The precision of products; libraries choose their convolutions by measuring them."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = True
-    try:
-        with float32_math(tf32=way.precision in ("tf32", "bf16")):
-            yield
-    finally:
-        torch.backends.cudnn.benchmark = before
+    """The precision of products; convolutions are chosen by measuring them, as in training."""
+    with chosen_by_measuring(), float32_math(tf32=way.precision in ("tf32", "bf16")):
+        yield
 
 
 def _gib(size: int | None) -> float | None:
@@ -299,4 +304,5 @@ def _gib(size: int | None) -> float | None:
 def _forget(device: torch.device) -> None:
     gc.collect()
     if device.type == "cuda":
+        torch._C._cuda_clearCublasWorkspaces()  # else they count as what the next row holds
         torch.cuda.empty_cache()

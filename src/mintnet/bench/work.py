@@ -42,6 +42,20 @@ def evaluation_flops(layer: MintLayer) -> int:
     return 2 * height * width * weights
 
 
+def evaluation_traffic(layer: MintLayer) -> int:
+    """Bytes that one evaluation in float32 moves at least for an image, if nothing stays on chip.
+
+    Both hidden layers and their slopes are written and read, the input is read, and the output and
+    its slope are written. Weights are left out: a batch reads them once.
+
+    Examples:
+        >>> evaluation_traffic(MintLayer(1, 2, (4, 4)))  # 16 pixels, 2 · 2 · 2 · 2 + 3 numbers
+        1216
+    """
+    c, height, width = layer.event_shape
+    return 4 * height * width * c * (8 * layer.filters + 3)
+
+
 def least_traffic(net: MintNet, batch: int, size: int) -> int:
     """Bytes that a step moves at least if layers keep nothing on chip.
 

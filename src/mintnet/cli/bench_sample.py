@@ -14,7 +14,7 @@ from mintnet.cli.command import Command, Count, Model
 from mintnet.cli.output import PLOTS, check_output, console, write_picture
 
 COLUMNS = (
-    *("n", "way", "s", "images/s", "×", "evals", "GFLOP/s", "share"),
+    *("n", "way", "s", "images/s", "×", "evals", "GFLOP/s", "product", "copy"),
     *("ok", "residual", "GiB"),
 )
 
@@ -67,7 +67,7 @@ class BenchSample(Command):
         )
         table = Table(
             title=f"{model.label}, true float32, {figures['machine']['device']}",
-            box=None,  # eleven columns in 80 characters
+            box=None,  # twelve columns in 80 characters
             padding=(0, 1, 0, 0),
             pad_edge=False,
         )
@@ -91,7 +91,8 @@ class BenchSample(Command):
             f"Algorithm 1: 120 steps of α = 1/{1 / figures['tuned_step']:g} in each layer, with "
             f"Eq. 2 and Eq. 3 written out, the sums of Eq. 3 in turn, and no check. Residuals are "
             f"end to end, the worst of all samples; ok: how many are certified; evals: of layers; "
-            f"share: of a large matrix product."
+            f"product, copy: shares of what a large matrix product and a large copy reached, the "
+            f"copy for what evaluations move at least."
         )
         kind = self.out.suffix.lower()[1:]
         picture = render(partial(draw_sample, figures=figures), kind=kind)
@@ -112,6 +113,7 @@ def _cells(row: dict[str, Any], speedup: str, certified: str) -> tuple[str, ...]
         f"{row['evaluations']:.0f}",
         _short(1e3 * row["tflops_unmasked"]),
         f"{row['share_of_matrix_product']:.0%}",
+        f"{row['share_of_copy']:.0%}",
         certified,
         f"{row['worst_residual']:.0e}",
         "–" if memory is None else f"{memory:.2f}",

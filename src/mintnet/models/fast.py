@@ -25,6 +25,8 @@ AGREEMENT = 1e-2
 LayerFunction = Callable[..., tuple[Tensor, Tensor]]
 _tried: dict[tuple[object, ...], bool] = {}
 """Where layers on the chip have been tried, and whether they ran."""
+_said: set[torch.device] = set()
+"""Devices that have declined, and said so: in one line, not one for each kind of layer."""
 
 
 def fast_transform(
@@ -103,7 +105,9 @@ def _try(
         raise  # the plain layer needs more
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".split("\n")[0]
-        _log.warning("%s: layers of few channels take the plain way (%s)", x.device, reason)
+        if x.device not in _said:
+            _said.add(x.device)
+            _log.warning("%s: layers of few channels take the plain way (%s)", x.device, reason)
         return False
     return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from importlib import import_module
 
 import torch
 
@@ -69,6 +70,10 @@ def why_not_compiled() -> str:
     """Why torch.compile cannot serve on the GPU, or nothing if it can."""
     if not HAS_TRITON:
         return "Triton is not installed"
+    try:
+        import_module("triton")
+    except Exception as error:  # a damaged or foreign build can raise anything
+        return f"Triton cannot be imported ({type(error).__name__})"
     if torch.cuda.get_device_capability() < OLDEST:
         return "this GPU is too old for Triton"
     if not _is_there(os.environ.get("CC"), "gcc", "clang"):

@@ -16,6 +16,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from mintnet.data import ImageData
+from mintnet.precision import true_float32
 from mintnet.training.augment import augmented
 from mintnet.training.checkpoint import Checkpoint
 from mintnet.training.devices import SMALL
@@ -309,10 +310,10 @@ class TrainingModule(LightningModule):
 
     @torch.no_grad()
     def validate(self) -> dict[str, float]:
-        """Figures of the held-out images, under noise of their own that never changes."""
+        """Figures of the held-out images in true float32, under noise that never changes."""
         sums = self.no_sums()
         own = part_of(self.validated, self.trainer.global_rank, self.trainer.world_size)
-        with self.average.applied(self.model):
+        with true_float32(), self.average.applied(self.model):
             self.model.eval()
             for piece in own.split(max(self.batch, 32) if self.is_slow else self.batch):
                 seed = stream(0, "validation noise")

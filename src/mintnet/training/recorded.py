@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +17,8 @@ from mintnet.training.signs import kept_signs
 
 if TYPE_CHECKING:
     from mintnet.training.module import TrainingModule
+
+_log = logging.getLogger(__name__)
 
 
 class RecordedStep:
@@ -87,25 +92,42 @@ class RecordedStep:
         return torch.stack([*sums.values(), *(one.double() for one in said)])
 
     def _record(self) -> None:
-        """Warm up, record, and put everything back as it was before."""
+        """Warm up, record, and put everything back as it was before.
+
+        Shapes stay the same, so that convolutions are chosen by measuring them. Where a graph
+        cannot be had, steps run one kernel after the other.
+        """
         tensors = self._state()
         before = [tensor.clone() for tensor in tensors]
         known = {tensor.data_ptr() for tensor in tensors}
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self._run()
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with usable_generator(self.places.device), torch.cuda.graph(self.graph):
-            self.results = self._run()
+        with chosen_by_measuring():
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    self._run()
+            torch.cuda.current_stream().wait_stream(side)
+            self.graph = self._graph()
         with torch.no_grad():
             for tensor, value in zip(tensors, before, strict=True):
                 tensor.copy_(value)
             for tensor in self._state():  # moments that the warm-up has made
                 if tensor.data_ptr() not in known:
                     tensor.zero_()
+
+    def _graph(self) -> torch.cuda.CUDAGraph | None:
+        """The step as a graph; None, and a line, where it cannot be recorded."""
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with usable_generator(self.places.device), torch.cuda.graph(graph):
+                self.results = self._run()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            reason = str(error).split("\n")[0]
+            _log.warning("steps are not recorded, which makes them slower (%s)", reason)
+            return None
+        return graph
 
     def _state(self) -> list[Tensor]:
         """Every tensor that a step changes, outside of autograd.
@@ -123,3 +145,20 @@ class RecordedStep:
         model = module.model
         kept = (*model.parameters(), *model.buffers(), *module.average.weights.values(), *moments)
         return [tensor.detach() for tensor in kept]
+
+
+@contextmanager
+def chosen_by_measuring() -> Iterator[None]:
+    """Inside, cuDNN measures its convolutions once for each shape, and takes the fastest.
+
+    Examples:
+        >>> with chosen_by_measuring():
+        ...     torch.backends.cudnn.benchmark
+        True
+    """
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

@@ -23,10 +23,25 @@ def own_taps(layer: MintLayer) -> list[Tensor]:
         >>> [tuple(taps.shape) for taps in own_taps(MintLayer(3, 4, (8, 8)))]
         [(4, 3), (4, 3)]
     """
-    r, cut = layer.kernel_size // 2, (layer.channels, layer.filters)
-    first = layer.weight1.detach().unflatten(0, cut)[..., r, r]  # (C, K, C)
-    third = layer.weight3.detach().unflatten(1, cut)[..., r, r]  # (C, C, K)
-    return [first.diagonal(dim1=0, dim2=2), third.diagonal(dim1=0, dim2=1)]
+    weights = layer.weight1.detach(), layer.weight3.detach()
+    return [own(weight[None], layer.channels)[0] for own, weight in zip(OWN, weights, strict=True)]
+
+
+def own_of_first(weights: Tensor, channels: int) -> Tensor:
+    """Own taps of W¹ of layers of one shape: (L, CK, C, R, R) → (L, K, C), a view."""
+    r = weights.shape[-1] // 2
+    taps: Tensor = weights[..., r, r].unflatten(1, (channels, -1))  # (L, C, K, C)
+    return taps.diagonal(dim1=1, dim2=3)
+
+
+def own_of_third(weights: Tensor, channels: int) -> Tensor:
+    """Own taps of W³ of layers of one shape: (L, C, CK, R, R) → (L, K, C), a view."""
+    r = weights.shape[-1] // 2
+    taps: Tensor = weights[..., r, r].unflatten(2, (channels, -1))  # (L, C, C, K)
+    return taps.diagonal(dim1=1, dim2=2)
+
+
+OWN = own_of_first, own_of_third
 
 
 @contextmanager
@@ -37,6 +52,9 @@ def kept_signs(model: nn.Module) -> Iterator[None]:
     0, a row or column of W² that may be large changes its sign at once: the function jumps, and
     no gradient has told of it. A tap that wants to cross is left beside 0, on its side.
 
+    Layers of one shape are seen to together, since a step on a GPU is limited by the number of
+    its kernels; W¹ and W³ are small.
+
     Examples:
         >>> layer = MintLayer(2, 3, (4, 4))
         >>> signs = own_taps(layer)[0].sign()
@@ -45,18 +63,24 @@ def kept_signs(model: nn.Module) -> Iterator[None]:
         >>> bool((own_taps(layer)[0].sign() == signs).all())
         True
     """
-    taps = [t for part in model.modules() if isinstance(part, MintLayer) for t in own_taps(part)]
-    if not taps:
-        yield
-        return
-    before = _joined(taps)
+    alike: dict[tuple[object, ...], list[MintLayer]] = {}
+    for part in model.modules():
+        if isinstance(part, MintLayer):
+            key = (part.weight1.shape, part.weight1.dtype, part.weight1.device)
+            alike.setdefault(key, []).append(part)
+    stacks = [
+        (own, layers[0].channels, [weight.detach() for weight in weights])
+        for layers in alike.values()
+        for own, weights in zip(
+            OWN,
+            ([layer.weight1 for layer in layers], [layer.weight3 for layer in layers]),
+            strict=True,
+        )
+    ]
+    sides = [own(torch.stack(weights), channels).sign() for own, channels, weights in stacks]
     yield
-    after = _joined(taps)
-    sides = before.sign()
-    after = torch.where(sides * after < 0, LEAST * sides, after)
-    for tap, value in zip(taps, after.split([t.numel() for t in taps]), strict=True):
-        tap.copy_(value.view(tap.shape))
-
-
-def _joined(taps: list[Tensor]) -> Tensor:
-    return torch.cat([tap.reshape(-1) for tap in taps])
+    for (own, channels, weights), side in zip(stacks, sides, strict=True):
+        together = torch.stack(weights)
+        taps = own(together, channels)
+        taps.copy_(torch.where(side * taps < 0, LEAST * side, taps))
+        torch._foreach_copy_(weights, list(together.unbind()))
