@@ -25,6 +25,8 @@ LAYERS = [
     (4, 11, 14, "float32"),
 ]
 
+WALKS = [(1, 45, 28), (4, 11, 14), (16, 2, 7), (3, 85, 32), (12, 21, 16), (48, 5, 8)]
+
 
 @pytest.mark.slow
 def test_every_kernel_compiles_and_fits() -> None:
@@ -37,7 +39,7 @@ def test_every_kernel_compiles_and_fits() -> None:
     lines = [line.split() for line in done.stdout.splitlines()]
     names = {name for name, *_ in lines}
     assert names >= {f"{name}_kernel" for name in ("first", "second", "inner", "outer", "weight")}
-    assert "collect_kernel" in names
+    assert {"collect_kernel", "walk_kernel"} <= names
     for name, shared, _, *layer in lines:
         assert int(shared) <= SHARED, (name, layer)
 
@@ -51,10 +53,19 @@ def compile_all() -> None:
     from triton.compiler import compile as compile_kernel
     from triton.runtime.jit import JITFunction
 
+    from mintnet import MintLayer
+    from mintnet.calculus.expression import record
     from mintnet.kernels import mint
     from mintnet.kernels.chip import chip_layer
+    from mintnet.kernels.wavefront import wavefront_kernel
+    from mintnet.solvers.fused import groups_of, mint_weights
 
-    types = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
+    types = {
+        torch.float32: "*fp32",
+        torch.bfloat16: "*bf16",
+        torch.int32: "*i32",
+        torch.int64: "*i64",
+    }
     mint.ALIGNMENT["cpu"] = 64
     layer: tuple[Any, ...] = ()
 
@@ -83,6 +94,15 @@ def compile_all() -> None:
         part = layer_of(channels, filters, side, side, False, 3)
         x = torch.randn(2, channels, side, side)
         everything(chip_layer, part, x, getattr(torch, precision), compile=False)
+    for layer in WALKS:
+        channels, filters, side = layer
+        mint_layer = MintLayer(channels, filters, (side, side))
+        weights = mint_weights(
+            mint_layer.system(), record(mint_layer.function), mint_layer.event_shape
+        )
+        groups = groups_of((channels, side, side), 1, False, torch.device("cpu"))
+        assert weights is not None
+        wavefront_kernel(weights, groups, torch.randn(2, channels, side, side), torch.ones(2))
 
 
 if __name__ == "__main__":

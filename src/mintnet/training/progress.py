@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+
+_log = logging.getLogger(__name__)
 
 
 class Progress(Protocol):
@@ -34,10 +37,10 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Says nothing.
+    """Prints nothing; notes go to Python's logging, as information.
 
     Examples:
-        >>> Silent().note("not a word")
+        >>> Silent().note("not a word is printed")
     """
 
     def start(self, step: int, total: int) -> None: ...
@@ -46,7 +49,8 @@ class Silent:
 
     def epoch(self, epoch: int, epochs: int, figures: dict[str, float]) -> None: ...
 
-    def note(self, text: str) -> None: ...
+    def note(self, text: str) -> None:
+        _log.info("%s", text)
 
     def stop(self) -> None: ...
 
