@@ -65,6 +65,25 @@ def test_killed_and_resumed_is_bit_identical(tmp_path):
     assert one == two
 
 
+def test_interrupted_it_saves_the_step_it_was_in(tmp_path):
+    """Ctrl-C: nothing is lost, and the run goes on as if nothing had been."""
+    options = {**TINY, "preset": "digits", "epochs": 2, "cadence": {"samples": 0}}
+    metrics, checkpoint = (tmp_path / "run" / name for name in ("metrics.jsonl", "checkpoint.pt"))
+    interrupted = start(run=str(tmp_path / "run"), **options)
+    while not metrics.exists() and interrupted.poll() is None:
+        time.sleep(0.01)
+    interrupted.send_signal(signal.SIGINT)
+    _, said = interrupted.communicate(timeout=60)
+    assert interrupted.returncode not in (0, 1), said  # by the signal, as the shell expects
+    step = Checkpoint.read(checkpoint).step
+    assert f"step {step} is saved, and --resume goes on from there" in said
+    figures = finish(start(run=str(tmp_path / "run"), resume=True, **options))
+    assert figures["resumed_from"] == step and 0 < step < figures["steps"]
+    train("digits", tmp_path / "whole", cadence=Cadence(samples=0), epochs=2, **TINY)
+    whole, again = (tmp_path / run / "last" / "model.safetensors" for run in ("whole", "run"))
+    assert whole.read_bytes() == again.read_bytes()
+
+
 @pytest.mark.parametrize("muon", [False, True])
 def test_resume_in_the_middle_of_an_epoch(tmp_path, tiny, monkeypatch, muon):
     tiny(tmp_path / "whole", max_steps=12, muon=muon)

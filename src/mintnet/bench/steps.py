@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -76,6 +76,26 @@ def ways_for(flow: Flow, device: torch.device, compile: bool = True) -> list[Way
         how = "" if not why_not_compiled() else "not compiled, "
         ways.append(Way(f"ours, fast, {how}{precision}", "recorded", precision))
     return ways
+
+
+def chosen_ways(ways: list[Way], words: Sequence[str]) -> list[Way]:
+    """Those with one of the words in their names; every word must be in one.
+
+    Examples:
+        >>> ways = [Way("textbook", "textbook"), Way("ours", "plain")]
+        >>> [way.name for way in chosen_ways(ways, ["our"])]
+        ['ours']
+        >>> chosen_ways(ways, ["fast"])
+        Traceback (most recent call last):
+        ValueError: no way here has 'fast' in its name; there are 'textbook', 'ours'
+    """
+    names = ", ".join(repr(way.name) for way in ways)
+    for word in words or ("",):
+        if not word or not any(word in way.name for way in ways):
+            why = "" if has_compiler() else "; without a C++ compiler nothing is compiled on a CPU"
+            said = f"no way here has {word!r} in its name" if word else "--ways needs a word"
+            raise ValueError(f"{said}; there are {names}{why}")
+    return [way for way in ways if any(word in way.name for word in words)]
 
 
 def make_step(way: Way, flow: Flow, images: Tensor, recipe: Recipe) -> Step:

@@ -203,6 +203,8 @@ def _started(flow: Flow, way: Way, batch: int, setting: Setting, row: dict[str, 
     except torch.OutOfMemoryError:
         return _too_large(None, device)
     except Exception as error:
+        if "can't allocate memory" in str(error):  # on a CPU it has no name of its own
+            return _too_large(None, device)
         if way.kind != "compiled":
             raise
         return f"could not be compiled: {' '.join(str(error).split())[:120]}"

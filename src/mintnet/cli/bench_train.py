@@ -39,7 +39,7 @@ class BenchTrain(Command):
     """Seconds of a row after which no further step is begun."""
 
     ways: tuple[str, ...] | None = None
-    """Only ways with one of these words in their names, such as fast, or textbook."""
+    """Only ways with one of these words in their names, such as ours, textbook, or fast."""
 
     no_compile: bool = False
     """On a CPU, leave out torch.compile, which takes minutes to compile."""
@@ -52,7 +52,7 @@ class BenchTrain(Command):
 
     def run(self) -> dict[str, Any]:
         from mintnet.bench import bench_train
-        from mintnet.bench.steps import ways_for
+        from mintnet.bench.steps import chosen_ways, ways_for
         from mintnet.cli.model import pick_device
         from mintnet.figures import render
         from mintnet.figures.bench import draw_train, draw_train_sweep
@@ -63,12 +63,8 @@ class BenchTrain(Command):
         out, device = console(), pick_device(self.device)
         flow = Flow.preset(self.preset)
         ways = ways_for(flow, device, compile=not self.no_compile)
-        names = ", ".join(repr(way.name) for way in ways)
         if self.ways is not None:
-            ways = [way for way in ways if any(word in way.name for word in self.ways)]
-            if not ways:
-                asked = ", ".join(map(repr, self.ways))
-                raise ValueError(f"no way here has {asked} in its name; there are {names}")
+            ways = chosen_ways(ways, self.ways)
         figures = bench_train(
             flow,
             device,

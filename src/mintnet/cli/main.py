@@ -77,8 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         _close_quietly()
         raise SystemExit(1) from None
-    except KeyboardInterrupt:
-        _fail("interrupted", 130)
+    except KeyboardInterrupt as stop:
+        _fail(str(stop) or "interrupted", 130)
     except Exception as error:
         if not _is_mistake(error) or os.environ.get("MINTNET_DEBUG") == "1":
             raise

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+from functools import lru_cache
 from importlib import import_module
 
 import torch
@@ -62,8 +64,10 @@ def _compiled_path(task: Task, precision: str, devices: Devices) -> tuple[FastPa
     if reason := task.why_not_fast():
         return None, f"plain kernels: {reason}"
     if not has_compiler():
-        return None, "plain kernels: there is no C++ compiler"
-    return FastPath(torch.float32, compiled=True), "compiled kernels; compiling takes minutes"
+        return None, "plain kernels: there is no C++ compiler that runs"
+    return FastPath(
+        torch.float32, compiled=True
+    ), "compiled kernels; compiling takes minutes the first time"
 
 
 def why_not_compiled() -> str:
@@ -88,7 +92,19 @@ def has_compiler() -> bool:
         >>> has_compiler() in (True, False)
         True
     """
-    return _is_there(os.environ.get("CXX"), "g++", "clang++", "c++")
+    named = os.environ.get("CXX")
+    if named:  # torch.compile takes it, whatever it is
+        return _runs(named)
+    return _is_there("g++", "clang++", "c++")
+
+
+@lru_cache
+def _runs(program: str) -> bool:
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0
 
 
 def _is_there(*programs: str | None) -> bool:

@@ -13,6 +13,7 @@ from mintnet.solvers import InversionError
 from mintnet.training.cadence import Cadence
 from mintnet.training.checkpoint import Checkpoint
 from mintnet.training.folder import RunFolder
+from mintnet.training.interrupt import Interruption, Stopped
 from mintnet.training.meter import Meter
 from mintnet.training.module import NotFiniteError, TrainingModule
 from mintnet.training.pictures import save_grid
@@ -49,6 +50,8 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
         self.train: dict[str, float] = {}
         self.validation: dict[str, float] = {}
         self._in_a_row = 0
+        self.interruption = Interruption(wanted=False)
+        """Asked after each step."""
 
     def on_train_start(self, trainer: Trainer, module: Any) -> None:
         self.meter = Meter(self.meter.seconds)
@@ -75,8 +78,11 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
             every = self.cadence.sample_steps(module.total)
             if module.task.draws_samples and every and (done or step % every == 0):
                 self._sample(trainer, module)
-            if done or self.cadence.checkpoint_due(step, time.monotonic() - self.saved):
+            stopping = self.interruption.asked and not done
+            if done or stopping or self.cadence.checkpoint_due(step, time.monotonic() - self.saved):
                 self.save(module)
+        if stopping:
+            raise Stopped(f"interrupted; step {step} is saved, and --resume goes on from there")
 
     def save(self, module: TrainingModule) -> None:
         """The newest weights as a model, and the checkpoint; raises if they are not finite."""

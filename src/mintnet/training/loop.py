@@ -161,6 +161,7 @@ def _fit(
     folder: RunFolder,
     devices: Devices,
 ) -> None:
+    from mintnet.training.interrupt import Interruption, Stopped
     from mintnet.training.module import NotFiniteError
 
     precision = module.plan.recipe.precision
@@ -168,8 +169,15 @@ def _fit(
         with (
             float32_math(tf32=precision in ("tf32", "bf16")),
             cpu_threads(devices.threads, module.images[0].numel()),
+            Interruption(wanted=trainer.world_size == 1) as keeper.interruption,
         ):
             trainer.fit(module)
+    except Stopped as error:
+        raise KeyboardInterrupt(str(error)) from None
+    except SystemExit as error:  # what Lightning makes of Ctrl-C
+        if not trainer.interrupted:
+            raise
+        raise KeyboardInterrupt from error
     except NotFiniteError as error:
         saved = folder.last.exists()
         if trainer.is_global_zero and not saved and module.is_finite():
