@@ -62,5 +62,5 @@ clean:
 
 .venv/.dev: .venv/.torch pyproject.toml
 	@echo "Installing mintnet and the tools for development"
-	@$(PIP) -e '.[dev]'
+	@$(PIP) $$($(BIN)/python -c 'import triton' 2>/dev/null || echo -c constraints-dev.txt) -e '.[dev]'
 	@touch .venv/.user $@

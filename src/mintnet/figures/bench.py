@@ -64,7 +64,7 @@ def draw_train(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
         words = row.get("failure") or _rate(rate) + _memory(row)
         axes.text(rate or least / 2, place, f" {words}", va="center", color=theme.ink, fontsize=8)
     axes.set_xlabel(
-        f"images a second in training {figures.get('preset', '')}, {figures['machine']['device']}"
+        f"images a second in training {figures.get('preset', '')}\n{figures['machine']['device']}"
     )
 
 
