@@ -65,23 +65,38 @@ def test_killed_and_resumed_is_bit_identical(tmp_path):
     assert one == two
 
 
-def test_interrupted_it_saves_the_step_it_was_in(tmp_path):
+def test_interrupted_it_saves_the_step_it_was_in(tmp_path, tiny, monkeypatch):
     """Ctrl-C: nothing is lost, and the run goes on as if nothing had been."""
-    options = {**TINY, "preset": "digits", "epochs": 2, "cadence": {"samples": 0}}
-    metrics, checkpoint = (tmp_path / "run" / name for name in ("metrics.jsonl", "checkpoint.pt"))
-    interrupted = start(run=str(tmp_path / "run"), **options)
-    while not metrics.exists() and interrupted.poll() is None:
-        time.sleep(0.01)
-    interrupted.send_signal(signal.SIGINT)
-    _, said = interrupted.communicate(timeout=60)
-    assert interrupted.returncode not in (0, 1), said  # by the signal, as the shell expects
-    step = Checkpoint.read(checkpoint).step
-    assert f"step {step} is saved, and --resume goes on from there" in said
-    figures = finish(start(run=str(tmp_path / "run"), resume=True, **options))
-    assert figures["resumed_from"] == step and 0 < step < figures["steps"]
-    train("digits", tmp_path / "whole", cadence=Cadence(samples=0), epochs=2, **TINY)
+    tiny(tmp_path / "whole", cadence=Cadence(samples=0))
+    take = TrainingModule.training_step
+
+    def interrupted(self, *arguments):
+        if self.step == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+        return take(self, *arguments)
+
+    before = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingModule, "training_step", interrupted)
+        with pytest.raises(KeyboardInterrupt, match="step 5 is saved, and --resume goes on"):
+            tiny(tmp_path / "run", cadence=Cadence(samples=0))
+    assert signal.getsignal(signal.SIGINT) is before
+    assert Checkpoint.read(tmp_path / "run" / "checkpoint.pt").step == 5
+    assert tiny(tmp_path / "run", cadence=Cadence(samples=0), resume=True)["resumed_from"] == 5
     whole, again = (tmp_path / run / "last" / "model.safetensors" for run in ("whole", "run"))
     assert whole.read_bytes() == again.read_bytes()
+
+
+def test_interrupted_twice_it_ends_at_once(tmp_path, tiny, monkeypatch):
+    def interrupted(self, *arguments):
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("the step went on")
+
+    monkeypatch.setattr(TrainingModule, "training_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tiny(tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoint.pt").exists()
 
 
 @pytest.mark.parametrize("muon", [False, True])
