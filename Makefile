@@ -1,13 +1,15 @@
 # Every target does its own set-up in .venv; a second run finds it done.
 #
 #   make demo     a small network, checked and inverted; a digits model, trained; a report
-#   make test     the tests (ARGS="-k mask" picks some, ARGS="-m slow" the slow ones)
+#   make test     the tests (ARGS="-k mask" picks some, ARGS="-m slow" the slow ones;
+#                 WORKERS=0 for one process)
 #   make lint     ruff: rules and layout         make format   let ruff mend both
 #   make types    mypy, strict on src            make docs     the site, into site/
 #   make setup    only the set-up for development
 
 PYTHON ?= python3
 ARGS ?=
+WORKERS ?= 2
 BIN := .venv/bin
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_INPUT=1 \
 	$(BIN)/python -m pip install -qq -c constraints.txt
@@ -23,7 +25,7 @@ demo: .venv/.user
 	@$(BIN)/mintnet demo
 
 test: .venv/.dev
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 lint: .venv/.dev
 	@$(BIN)/ruff check .

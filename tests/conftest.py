@@ -19,6 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mintnet.models import Flow
 from registry import FIXTURES, trained_flow
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes, which share the cores
+    torch.set_num_threads(1)
+
 settings.register_profile(
     "mintnet",
     deadline=None,
