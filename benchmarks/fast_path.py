@@ -51,6 +51,7 @@ def errors(found: Iterable[Tensor], true: Iterable[Tensor]) -> dict[str, float]:
 
 def compared(preset: str, batch: int, device: torch.device) -> dict[str, Any]:
     """Errors of each way for one network."""
+    torch.manual_seed(0)
     flow = moved_from_start(Flow.preset(preset)).to(device)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(batch, *flow.shape, generator=generator).to(device)

@@ -96,8 +96,6 @@ def bench_train(
         raise ValueError(f"the time limit is a number of seconds from 0 on; got {time_limit}")
     setting = Setting(device, recipe or Recipe(), repeats, time_limit, note)
     ways = list(ways or ways_for(flow, device, compile))
-    if device.type == "cuda":
-        return _compared(moved_from_start(flow), ways, sizes, sweep, setting)
     with cpu_threads(None, flow.dimensions):  # as in training
         return _compared(moved_from_start(flow), ways, sizes, sweep, setting)
 
@@ -105,6 +103,7 @@ def bench_train(
 def _compared(
     flow: Flow, ways: Sequence[Way], sizes: Sequence[int], sweep: bool, setting: Setting
 ) -> dict[str, Any]:
+    """Rows for each batch size, speed-ups over the better textbook version, and the sweep."""
     device = setting.device
     limits = _ceilings(ways, setting)
     rows: list[dict[str, Any]] = []
