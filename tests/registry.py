@@ -45,6 +45,7 @@ from mintnet import (
     macow_unit,
     paired_mint,
 )
+from mintnet.bijections.field.networks import HalfNetwork
 from mintnet.calculus import (
     ACTIVATIONS,
     ELU,
@@ -316,6 +317,10 @@ def _net_colour() -> Bijection:
     return MintNet(config)
 
 
+def _net_coupled() -> Bijection:
+    return MintNet(MintNetConfig((1, 4, 4), pairs=(1, 1), filters=(3, 1), couplings=3))
+
+
 def tiny_flow(side: int, seed: int) -> Flow:
     """A density model of 17 grey levels that takes milliseconds, float32, away from its start."""
     with torch.random.fork_rng():
@@ -413,7 +418,17 @@ def _members_of_f() -> list[Case]:
             lambda scale=scale: RealNVPCoupling((3, 3, 3), "channel", hidden=3, scale=scale),
             (3, 3, 3),
         )
-        for scale in ("exp", "softplus", "sigmoid")
+        for scale in ("exp", "softplus", "sigmoid", "wide")
+    ]
+    cases += [
+        case(
+            f"real-nvp-centred-{'upper' if upper else 'lower'}",
+            lambda upper=upper: RealNVPCoupling(
+                (4, 3, 3), "channel", upper, HalfNetwork((4, 3, 3), 3, 2, upper), centred=True
+            ),
+            (4, 3, 3),
+        )
+        for upper in (False, True)
     ]
     cases += [
         case(f"maf-{way}-{len(shape)}d-{layers}", make, shape)
@@ -537,6 +552,7 @@ def _cases() -> list[Case]:
         Case("chain-from-pixels", _ready(_pixels, 6, 1.5), (2, 2, 4), span=(0.05, 0.95)),
         Case("mintnet-grey", _ready(_net, 8, 1.5), (1, 4, 4)),
         Case("mintnet-colour", _ready(_net_colour, 9, 1.5), (3, 2, 4)),
+        Case("mintnet-coupled", _ready(_net_coupled, 10, 1.5), (1, 4, 4)),
         Case("classifier", _classifier_chain, (3, 4, 4)),
     ]
     return mint + composed + trained + others + _members_of_f() + _outside_f()

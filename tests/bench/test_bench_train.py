@@ -32,8 +32,8 @@ WAYS = [
 
 
 def test_the_textbook_version_is_the_same_function() -> None:
-    for shape, activation in (((1, 4, 4), "elu"), ((3, 4, 4), "tanh")):
-        config = MintNetConfig(shape, pairs=(1, 1), filters=(3, 2), activation=activation)
+    for shape, activation, couplings in (((1, 4, 4), "elu", 0), ((3, 4, 4), "tanh", 5)):
+        config = MintNetConfig(shape, (1, 1), (3, 2), activation, couplings=couplings)
         flow = moved_from_start(Flow(config)).double()
         x = torch.randn(4, *shape, dtype=torch.float64)
         for two_sums in (False, True):

@@ -18,6 +18,7 @@ SHAPES = [
     MintNetConfig((2, 5, 5), pairs=(1,), filters=(4,), kernel_size=5),
     MintNetConfig((1, 4, 4), pairs=(1,), filters=(64,), t_form="absolute"),
     MintNetConfig((3, 8, 8), pairs=(1, 1, 1), filters=(5, 2, 1)),  # up to 48 channels
+    MintNetConfig((3, 8, 8), pairs=(1, 1, 1), filters=(4, 2, 1), couplings=6),
 ]
 
 

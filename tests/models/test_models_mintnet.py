@@ -3,6 +3,7 @@
 import json
 import pickle
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,8 +86,10 @@ def test_log_density_by_change_of_variables() -> None:
     torch.testing.assert_close(bits, -expected / (8 * np.log(2)))
 
 
-def test_save_and_load(tmp_path: Path) -> None:
-    flow = Flow(MintNetConfig((1, 4, 4), (1, 1), (3, 2), "tanh", 5), 0.02, 17)
+@pytest.mark.parametrize("couplings", [0, 3])
+def test_save_and_load(tmp_path: Path, couplings: int) -> None:
+    config = MintNetConfig((1, 4, 4), (1, 1), (3, 2), "tanh", 5, couplings=couplings)
+    flow = Flow(config, 0.02, 17)
     away_from_zero(flow, 2)
     flow.save(tmp_path / "model", note="kept")
     again = Flow.load(tmp_path / "model")
@@ -153,6 +156,8 @@ def test_damaged_model_folders(saved: Path, raises_with) -> None:
         {"levels": None},
         {"net": {"shape": [1, 4, 4], "colour": 3}},
         {"net": [1, 2]},
+        {"net": {"shape": [1, 4, 4], "pairs": [1], "filters": [2], "couplings": -1}},
+        {"net": {"shape": [1, 4, 4], "pairs": [1], "filters": [2], "couplings": True}},
         {"logit_lambda": "small"},
         {"logit_lambda": 0.7},
         {"centre": "black"},
@@ -164,6 +169,21 @@ def test_configurations_that_say_something_else(saved: Path, changes: dict) -> N
     _edit(saved, **changes)
     with pytest.raises(ModelFileError):
         Flow.load(saved)
+
+
+def test_couplings_stand_after_squeezes_and_are_counted() -> None:
+    plain = MintNetConfig((1, 8, 8), pairs=(1, 1, 1), filters=(3, 2, 1))
+    net, without = MintNet(replace(plain, couplings=5)), MintNet(plain)
+    names = [type(part).__name__ for part in net.chain.leaves()]
+    stage = ["Squeeze", "RealNVPCoupling", "RealNVPCoupling", "MintLayer", "MintLayer"]
+    assert names == ["MintLayer", "MintLayer", *stage, *stage]
+    own = sum((9 * c + 1) * 5 + 30 + 2 * c * (9 * 5 + 1) for c in (2, 2, 8, 8))
+    assert net.parameter_count() == without.parameter_count() + own
+    found = [part for part in net.chain.leaves() if type(part).__name__ == "RealNVPCoupling"]
+    for part in found:  # fresh ones are the identity
+        y = torch.randn(2, *part.event_shape)
+        assert torch.equal(part(y)[0], y)
+    assert all(part.certify().onto for part in found)
 
 
 def test_the_centre_of_the_logit_is_kept(tmp_path: Path) -> None:

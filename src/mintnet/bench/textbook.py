@@ -68,7 +68,8 @@ def textbook_net(net: MintNet, x: Tensor, two_sums: bool = False) -> tuple[Tenso
     for part in net.chain.leaves():
         if isinstance(part, MintLayer):
             x, slope = textbook_evaluator(part, two_sums)(x)
-            total = total + slope.log().flatten(1).sum(1)
+            log_det = slope.log().flatten(1).sum(1)
         else:
-            x, _ = part.transform(x)
+            x, log_det = part.transform(x)
+        total = total + log_det
     return x, total

@@ -83,6 +83,8 @@ class Train(Command):
     """K of each stage."""
     kernel_size: int | None = None
     """Of masked convolutions: an odd number."""
+    couplings: int | None = None
+    """Width of affine couplings after each squeeze, 0 for none; they are not in the paper."""
     logit_lambda: float | None = None
     """λ of the logit."""
     centre: float | None = None

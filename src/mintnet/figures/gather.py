@@ -131,6 +131,7 @@ def model_facts(flow: Flow) -> list[tuple[str, str]]:
         ("pairs of layers in each stage", ", ".join(map(str, config.pairs))),
         ("filters K in each stage", ", ".join(map(str, config.filters))),
         ("Mint layers", str(len(flow.net.layers()))),
+        ("width of couplings after squeezes", str(config.couplings or "no couplings")),
         ("activation", config.activation),
         ("kernel", f"{config.kernel_size} × {config.kernel_size}"),
         ("form of t", config.t_form),

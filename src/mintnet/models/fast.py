@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mintnet import kernels
-from mintnet.bijections import MintLayer
+from mintnet.bijections import MintLayer, RealNVPCoupling
 from mintnet.kernels.chip import can_fuse, chip_layer
+from mintnet.kernels.coupling import coupling_layer
 from mintnet.kernels.mint import Prepared, mint_layer, prepared, prepared_layers
 from mintnet.models.mintnet import MintNet
 from mintnet.precision import true_float32
@@ -36,16 +38,16 @@ def fast_transform(
     compiled: bool = True,
     on_chip: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """z and log |det J| of a chain of Mint layers and squeezes, by the fast path.
+    """z and log |det J| of a chain of Mint layers, squeezes and couplings, by the fast path.
 
     Shapes: (batch, C, H, W) → those of the net. With ``on_chip``, layers of few channels are
     `kernels.chip.chip_layer` where there is a GPU and its compiler takes them.
     """
     if reason := why_not_fast(net):
         raise ValueError(reason)
-    plain, prepare = mint_layer, prepared
+    plain, prepare, couple = mint_layer, prepared, coupling_layer
     if compiled:
-        plain, prepare = kernels.compiled(mint_layer), kernels.compiled(prepared)
+        plain, prepare, couple = (kernels.compiled(f) for f in (plain, prepare, couple))
     leaves = net.chain.leaves()
     weights = dict[MintLayer, Prepared]()
     for layers in _alike([part for part in leaves if isinstance(part, MintLayer)]):
@@ -57,10 +59,18 @@ def fast_transform(
             arguments = (weights[part], part.filters, part.kernel_size, part.ordering.upper)
             chosen = chip_layer if on_chip and compiled and _runs_on_chip(x, *arguments) else plain
             x, log_det = chosen(x, *arguments)
+        elif isinstance(part, RealNVPCoupling):
+            x, log_det = couple(x, *_of_coupling(part), part.ordering.upper, dtype)
         else:
             x, log_det = part.transform(x)
         total = total + log_det
     return x, total
+
+
+def _of_coupling(part: RealNVPCoupling) -> tuple[list[Tensor], list[Tensor]]:
+    """Weights and biases of the three convolutions of a coupling's own network."""
+    layers = [layer for layer in part.modules() if isinstance(layer, nn.Conv2d)]
+    return [layer.weight for layer in layers], [cast(Tensor, layer.bias) for layer in layers]
 
 
 def _runs_on_chip(x: Tensor, weights: Prepared, filters: int, size: int, upper: bool) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mintnet.bijections import Bijection, Chain, MintLayer, Squeeze, paired_mint
+from mintnet.bijections import Bijection, Chain, MintLayer, RealNVPCoupling, Squeeze, paired_mint
+from mintnet.bijections.field.networks import HalfNetwork
 from mintnet.calculus.masks import check_positive
 from mintnet.solvers import Solution, Solver
 
@@ -24,6 +25,8 @@ class MintNetConfig:
         activation: h.
         kernel_size: R.
         t_form: how t is kept positive, see `MintLayer`.
+        couplings: the hidden width of an affine coupling (`RealNVPCoupling`) after each squeeze,
+            not in the paper; 0 for none.
     """
 
     shape: tuple[int, int, int]
@@ -32,6 +35,7 @@ class MintNetConfig:
     activation: str = "elu"
     kernel_size: int = 3
     t_form: str = "softplus"
+    couplings: int = 0
 
     def __post_init__(self) -> None:
         for name in ("shape", "pairs", "filters"):
@@ -45,6 +49,10 @@ class MintNetConfig:
             check_positive(filters=k)
         for count in self.pairs:
             check_positive(pairs=count)
+        if type(self.couplings) is not int or self.couplings < 0:
+            raise ValueError(
+                f"couplings is a width, 1 or more, or 0 for none; got {self.couplings!r}"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as plain data."""
@@ -57,6 +65,17 @@ PRESETS: dict[str, MintNetConfig] = {
     "cifar10": MintNetConfig((3, 32, 32), pairs=(7, 7, 7), filters=(85, 21, 5)),
     "imagenet32": MintNetConfig((3, 32, 32), pairs=(7, 7, 7), filters=(85, 21, 5)),
 }
+
+
+def _couplings(shape: tuple[int, int, int], hidden: int) -> list[Bijection]:
+    """One half of the channels predicts the other, and the other way round; none for a width 0."""
+    if not hidden:
+        return []
+    networks = ((upper, HalfNetwork(shape, hidden, 2, upper)) for upper in (False, True))
+    return [
+        RealNVPCoupling(shape, "channel", upper, network, scale="wide", centred=True)
+        for upper, network in networks
+    ]
 
 
 class MintNet(Bijection):
@@ -80,6 +99,7 @@ class MintNet(Bijection):
             if stage > 0:
                 parts.append(Squeeze(2, (c, h, w)))
                 c, h, w = 4 * c, h // 2, w // 2
+                parts.extend(_couplings((c, h, w), config.couplings))
             parts.extend(
                 paired_mint(
                     c, filters, (h, w), config.activation, config.kernel_size, config.t_form
@@ -109,8 +129,11 @@ class MintNet(Bijection):
         return [module for module in self.modules() if isinstance(module, MintLayer)]
 
     def parameter_count(self) -> int:
-        """Weights that are not masked, biases and t."""
-        return sum(layer.parameter_count() for layer in self.layers())
+        """Weights that are not masked, biases and t; those of couplings too."""
+        others = (part for part in self.chain.leaves() if not isinstance(part, MintLayer))
+        return sum(layer.parameter_count() for layer in self.layers()) + sum(
+            parameter.numel() for part in others for parameter in part.parameters()
+        )
 
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.chain.transform(x)

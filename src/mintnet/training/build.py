@@ -29,6 +29,7 @@ def build_flow(
     logit_lambda: float | None = None,
     kernel_size: int | None = None,
     centre: float | None = None,
+    couplings: int | None = None,
 ) -> Flow:
     """The model of a preset for these images, with weights drawn from the seed.
 
@@ -41,6 +42,7 @@ def build_flow(
         logit_lambda: λ, instead of the preset's.
         kernel_size: of masked convolutions, instead of the preset's.
         centre: of the logit; 0 if not given.
+        couplings: their width, instead of the preset's.
 
     Examples:
         >>> from mintnet.data import load
@@ -56,6 +58,7 @@ def build_flow(
         pairs=tuple(pairs or config.pairs),
         filters=tuple(filters or config.filters),
         kernel_size=config.kernel_size if kernel_size is None else kernel_size,
+        couplings=config.couplings if couplings is None else couplings,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(seed, "weights"))

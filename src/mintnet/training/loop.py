@@ -230,6 +230,7 @@ def _task(plan: Plan, data: ImageData, saved: dict[str, Any] | None) -> Task:
         plan.logit_lambda,
         plan.kernel_size,
         plan.centre,
+        plan.couplings,
     )
     if plan.init is not None:
         start = load_flow(plan.init)
@@ -249,10 +250,10 @@ def _task(plan: Plan, data: ImageData, saved: dict[str, Any] | None) -> Task:
 
 
 def _classification(plan: Plan, data: ImageData) -> Task:
-    for name in ("logit_lambda", "centre"):
+    for name, part in (("logit_lambda", "logit"), ("centre", "logit"), ("couplings", "couplings")):
         if getattr(plan, name) is not None:
             option = "--" + name.replace("_", "-")
-            raise RunError(f"{plan.preset} is a classifier; it has no logit, and so no {option}")
+            raise RunError(f"{plan.preset} is a classifier; it has no {part}, and so no {option}")
     model = build_classifier(
         plan.preset, data, plan.seed, plan.pairs, plan.filters, plan.kernel_size
     )

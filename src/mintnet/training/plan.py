@@ -26,6 +26,7 @@ class Plan:
         pairs: of each stage, where they are not the preset's.
         filters: of each stage, where they are not the preset's.
         kernel_size: of masked convolutions, where it is not the preset's.
+        couplings: their width, where it is not the preset's.
         logit_lambda: where it is not the preset's.
         centre: of the logit, where it is not 0.
         init: a model to begin with instead of fresh weights.
@@ -44,6 +45,7 @@ class Plan:
     pairs: tuple[int, ...] | None = None
     filters: tuple[int, ...] | None = None
     kernel_size: int | None = None
+    couplings: int | None = None
     logit_lambda: float | None = None
     centre: float | None = None
     init: str | None = None

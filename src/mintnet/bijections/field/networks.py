@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from mintnet.calculus import Exp, Quantity, Sigmoid, Softplus, Tanh
 from mintnet.calculus.masks import check_positive
@@ -33,6 +34,10 @@ def _bounded(v: Any) -> Any:
     return Exp()(2.0 * Tanh()(0.5 * v))
 
 
+def _wide(v: Any) -> Any:
+    return Exp()(4.0 * Tanh()(0.25 * v))
+
+
 def _raw(v: Any) -> Any:
     return v + 1.0
 
@@ -42,11 +47,13 @@ SCALES: dict[str, Callable[[Any], Any]] = {
     "softplus": _softplus,
     "sigmoid": _sigmoid,
     "bounded": _bounded,
+    "wide": _wide,
     "raw": _raw,
 }
 """Scales from what a network gives. All but ``raw`` are positive, which is what the proof needs.
 
-``bounded`` is exp(2 tanh(v / 2)), between e⁻² and e²; ``sigmoid`` is σ(v + 2), as Glow has it;
+``bounded`` is exp(2 tanh(v / 2)), between e⁻² and e², and ``wide`` exp(4 tanh(v / 4)), between e⁻⁴
+and e⁴; ``sigmoid`` is σ(v + 2), as Glow has it;
 ``raw`` is there to be refused.
 """
 
@@ -57,7 +64,7 @@ def scale_function(name: str) -> Callable[[Q], Q]:
     Examples:
         >>> scale_function("relu")
         Traceback (most recent call last):
-        ValueError: unknown scale 'relu'; choose one of exp, softplus, sigmoid, bounded, raw
+        ValueError: unknown scale 'relu'; choose one of exp, softplus, sigmoid, bounded, wide, raw
     """
     if name not in SCALES:
         raise ValueError(f"unknown scale {name!r}; choose one of {', '.join(SCALES)}")
@@ -78,13 +85,46 @@ def check_shape(shape: tuple[int, ...]) -> None:
         )
 
 
+class HalfNetwork(nn.Module):
+    """`plain_network` of one half of the channels for the other, with no weights for zeros.
+
+    Where a coupling of channels hands all of them to its network, with zeros in one half, and
+    uses half of what comes back, this one reads and writes what counts alone.
+
+    Args:
+        shape: (C, H, W), with an even C.
+        hidden: the width.
+        outputs: how many values for each entry.
+        upper: read the second half and write to the first.
+
+    Examples:
+        >>> HalfNetwork((4, 2, 2), 8, 1)(torch.ones(1, 4, 2, 2)).shape
+        torch.Size([1, 4, 2, 2])
+    """
+
+    def __init__(
+        self, shape: tuple[int, int, int], hidden: int, outputs: int, upper: bool = False
+    ) -> None:
+        super().__init__()
+        if shape[0] % 2:
+            raise ValueError(f"two equal halves need an even number of channels; got {shape[0]}")
+        self.channels, self.outputs, self.upper = shape[0] // 2, outputs, upper
+        self.network = plain_network((self.channels, *shape[1:]), hidden, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, C, H, W) → (batch, outputs · C, H, W), 0 in the half that is read."""
+        read = x[:, self.channels :] if self.upper else x[:, : self.channels]
+        found = self.network(read).unflatten(1, (self.outputs, self.channels))
+        none = torch.zeros_like(found)
+        return torch.cat([found, none] if self.upper else [none, found], 2).flatten(1, 2)
+
+
 def plain_network(shape: tuple[int, ...], hidden: int, outputs: int) -> nn.Module:
     """Three layers with ELU, the last one 0, so that a fresh coupling is the identity.
 
     Convolutions of 3 × 3, 1 × 1 and 3 × 3 for images (C, H, W), dense layers for vectors (D,).
 
     Examples:
-        >>> import torch
         >>> plain_network((2, 4, 4), 8, outputs=2)(torch.ones(1, 2, 4, 4)).shape
         torch.Size([1, 4, 4, 4])
     """

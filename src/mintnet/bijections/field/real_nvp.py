@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.field.affine import AffineLayer
-from mintnet.bijections.field.networks import plain_network
+from mintnet.bijections.field.networks import HalfNetwork, plain_network
 from mintnet.bijections.field.nice import check_halves
 from mintnet.bijections.triangular import Evaluator, by_the_calculus
 from mintnet.calculus import HalfConditioner, Quantity
@@ -21,10 +21,12 @@ class RealNVPCoupling(AffineLayer):
 
     .. code-block:: text
 
-        y₁ = x₁,    y₂ = σ(s(x₁)) ⊙ x₂ + t(x₁),    σ > 0
+        y₁ = x₁,    y₂ = σ(s(x₁)) ⊙ x₂ + t(x₁)          σ > 0
+                    y₂ = σ(s(x₁)) ⊙ (x₂ + t(x₁))        with ``centred``
 
     In F with the first half ordered first: affine in each entry's own coordinate, with slopes 1
     and σ(s). Glow's coupling is this one with ``partition="channel"`` and ``scale="sigmoid"``.
+    Before a standard normal, a centred one says x₂ ~ N(−t(x₁), σ⁻²).
 
     Args:
         shape: of one sample, (C, H, W) or (D,).
@@ -33,8 +35,9 @@ class RealNVPCoupling(AffineLayer):
         network: gives s and t, twice as many channels as come in; three layers of ``hidden``
             channels if not given.
         hidden: the width of that network.
-        scale: σ: exp, softplus, sigmoid, bounded; ``raw`` has no positive σ and is refused.
+        scale: σ: exp, softplus, sigmoid, bounded, wide; ``raw`` has no positive σ and is refused.
         insist: build it even if it is not proved.
+        centred: move first, then scale.
 
     Examples:
         >>> layer = RealNVPCoupling((4,), "channel")
@@ -56,11 +59,14 @@ class RealNVPCoupling(AffineLayer):
         hidden: int = 64,
         scale: str = "bounded",
         insist: bool = False,
+        centred: bool = False,
     ) -> None:
         check_halves(shape, partition)
-        network = network or plain_network(shape, hidden, outputs=2)
-        conditioner = HalfConditioner(network, partition, upper, outputs=2)
+        inside = network or plain_network(shape, hidden, outputs=2)
+        conditioner = HalfConditioner(inside, partition, upper, outputs=2)
         super().__init__(shape, conditioner.ordering, scale, insist)
+        self.centred = centred
+        self.capturable = network is None or isinstance(network, HalfNetwork)
         self.conditioner = conditioner
         first = conditioner.first(self.event_shape).to(torch.get_default_dtype())
         self.register_buffer("first", first, persistent=False)
@@ -68,7 +74,8 @@ class RealNVPCoupling(AffineLayer):
 
     def function(self, x: Q) -> Q:
         raw, shift = x.conditioned(self.conditioner)
-        second = x * self.scale(raw) + shift
+        scale = self.scale(raw)
+        second = (x + shift) * scale if self.centred else x * scale + shift
         return self.first * x + (1 - self.first) * second
 
     def evaluator(self) -> Evaluator:
