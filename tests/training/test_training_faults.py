@@ -422,6 +422,26 @@ def test_a_loss_far_above_the_usual_is_left_out(tmp_path, tiny, monkeypatch):
     )
 
 
+def test_one_image_far_out_is_learnt_from_and_hides_nothing(tmp_path, tiny, monkeypatch):
+    """In every late batch one image has a million times the usual loss: no step is left out."""
+    measure, seen = DensityTask.measure, []
+
+    def with_outlier(self, batch):
+        found, factors = measure(self, batch), torch.ones(len(batch.images))
+        seen.append(0)
+        factors[0] = 1e6 if len(seen) > 60 else 1.0  # nothing is usual before
+        return {name: values * factors for name, values in found.items()}
+
+    monkeypatch.setattr(DensityTask, "measure", with_outlier)
+    options = {"validation": 0.0, "max_steps": 90, "epochs": 100, "ema": 0.9}
+    quick = Cadence(samples=0, report=10)
+    figures = tiny(tmp_path / "run", cadence=quick, **options)
+    assert (figures["steps"], figures["steps_left_out"], figures["falls"]) == (90, 0, 0)
+    rows = [r for r in RunFolder(tmp_path / "run").read_metrics() if r["kind"] == "train"]
+    assert [row.get("far_out") for row in rows] == [None] * 6 + [1 / 16] * 3
+    assert rows[-1]["bpd"] < rows[5]["bpd"] + 0.25  # an image at the ceiling adds 3 / 16
+
+
 @pytest.mark.parametrize(("ema", "falls"), [(0.9, 1), (0.0, 0)])
 def test_where_the_loss_stays_high(tmp_path, tiny, monkeypatch, ema, falls):
     """With an average the run goes back to it; without one, high is what is usual from now on."""

@@ -15,6 +15,7 @@ from mintnet.training.checkpoint import Checkpoint
 from mintnet.training.ema import MovingAverage
 from mintnet.training.order import held_out, part_of, permutation
 from mintnet.training.schedule import learning_rate
+from mintnet.training.usual import UsualLoss, tempered
 
 
 def test_the_order_is_a_function_of_seed_and_epoch():
@@ -195,3 +196,28 @@ def test_places_where_there_is_no_model(tmp_path):
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(ModelFileError, match="not saved any weights"):
         locate(tmp_path)
+
+
+def test_images_far_out_have_the_gradient_of_others():
+    z = torch.tensor([1.0, 30.0, 1e4, 1e6], dtype=torch.float64, requires_grad=True)
+    losses = z.square() / 2
+    found = tempered(losses, ceiling=500.0, reach=50.0)
+    assert torch.equal(found[:2], losses[:2])  # as they are
+    assert bool((found[2:] > 500).all() and (found[2:] < 500 + 50 * 30).all())
+    found.sum().backward(retain_graph=True)
+    relative = (z.grad * z).detach()  # by so much the loss falls as z does
+    assert relative[1] == 900 and bool((relative[2:] < 101).all() and (relative[2:] > 90).all())
+    nothing_yet = tempered(losses, math.inf, 50.0)
+    assert torch.equal(nothing_yet, losses)
+    z.grad = None
+    nothing_yet.sum().backward()
+    assert torch.equal(z.grad, z.detach())
+    assert tempered(losses, 1.0, math.inf) is losses  # a classifier's
+
+
+def test_the_ceiling_and_the_bound_follow_the_usual_loss():
+    usual = UsualLoss()
+    assert usual.ceiling(5.0) == math.inf
+    for _ in range(60):
+        usual.add(100.0)
+    assert usual.ceiling(5.0) == pytest.approx(105.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class ClassificationTask:
 
     figure_names: tuple[str, ...] = ("error", "nats")
     draws_samples: bool = False
-    has_outliers: bool = False
+    reach: float = math.inf
 
     def __init__(self, classifier: ImageClassifier, label_smoothing: float = 0.0) -> None:
         self.classifier, self.label_smoothing = classifier, label_smoothing

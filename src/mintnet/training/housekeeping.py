@@ -15,7 +15,7 @@ from mintnet.training.checkpoint import Checkpoint
 from mintnet.training.folder import RunFolder
 from mintnet.training.interrupt import Interruption, Stopped
 from mintnet.training.meter import Meter
-from mintnet.training.module import NotFiniteError, TrainingModule
+from mintnet.training.module import FAR_OUT, NotFiniteError, TrainingModule
 from mintnet.training.pictures import save_grid
 from mintnet.training.progress import Progress
 from mintnet.training.schedule import LESS, learning_rate
@@ -131,7 +131,8 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
             )
 
     def _shown(self) -> dict[str, float]:
-        means = {name: value for name, value in self.meter.means().items() if name != "loss"}
+        means = self.meter.means()
+        means = {n: v for n, v in means.items() if n != "loss" and (n != FAR_OUT or v)}
         return {**means, "images/s": self.meter.rate()}
 
     def _report(self, trainer: Trainer, module: TrainingModule) -> None:

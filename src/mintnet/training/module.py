@@ -29,7 +29,7 @@ from mintnet.training.recorded import RecordedStep
 from mintnet.training.schedule import learning_rate
 from mintnet.training.signs import kept_signs
 from mintnet.training.task import Batch, Task
-from mintnet.training.usual import UsualLoss
+from mintnet.training.usual import UsualLoss, tempered
 
 SLOW_VALIDATION = ((1024, 256), (math.inf, 64))
 """Where the device is slow: up to so many dimensions, so many held-out images are validated on."""
@@ -39,6 +39,8 @@ _NOTHING: Mapping[str, Tensor] = {}
 
 PATIENCE = 20
 """Steps in a row that may be left out since something is not finite."""
+FAR_OUT = "far_out"
+"""The share of images above the ceiling, beside the figures of a step."""
 DOUBT = 3
 """Steps in a row that may be left out since their losses are high: by then it is the weights."""
 
@@ -135,7 +137,14 @@ class TrainingModule(LightningModule):
     @property
     def bound(self) -> float:
         """The loss above which the next step is left out."""
-        return self.usual.bound if self.task.has_outliers else math.inf
+        # Images count up to the ceiling: half of them there are out of the ordinary in any case.
+        high = self.usual.ceiling(self.task.reach / 2)
+        return min(self.usual.bound, high) if math.isfinite(self.task.reach) else math.inf
+
+    @property
+    def ceiling(self) -> float:
+        """The loss above which an image of the next step is tempered."""
+        return self.usual.ceiling(self.task.reach)
 
     @property
     def learning_rate(self) -> float:
@@ -219,8 +228,7 @@ class TrainingModule(LightningModule):
             self._recorded = RecordedStep(self, raw)
         rate = self.learning_rate
         *sums, norm, counts, finite = self._recorded(places, rate).tolist()
-        names = ("loss", *self.task.figure_names)
-        self.means = {n: total / len(places) for n, total in zip(names, sums, strict=True)}
+        self.means = {n: total / len(places) for n, total in zip(self.summed, sums, strict=True)}
         self._counts(norm, bool(counts))
         if not finite:
             raise NotFiniteError("the weights are no longer finite")
@@ -293,10 +301,11 @@ class TrainingModule(LightningModule):
         sums = self.no_sums()
         for number, piece in enumerate(pieces, 1):
             measured = self.task.measure(self.training_batch(piece, self.epoch))
+            loss = tempered(measured["loss"], self.ceiling, self.task.reach)
             with self._without_reduction(number < len(pieces)):
                 # gradients are averaged over processes, whose parts may differ in size
-                self.manual_backward(measured["loss"].sum() * (world / len(places)))
-            self.add(sums, measured)
+                self.manual_backward(loss.sum() * (world / len(places)))
+            self.add(sums, measured, self.ceiling)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip or float("inf"))
         self.means = self._means(sums, len(places))
         if not self._counts(float(norm), self._is_usual(float(norm)), before):
@@ -319,7 +328,8 @@ class TrainingModule(LightningModule):
                 seed = stream(0, "validation noise")
                 self.add(sums, self.task.measure(Batch(*self._look_up(piece), seed, 0)))
             self.model.train()
-        return self._means(sums, len(self.validated))
+        means = self._means(sums, len(self.validated))
+        return {name: mean for name, mean in means.items() if name != FAR_OUT}
 
     def is_finite(self) -> bool:
         """Whether all weights, and statistics kept with them, are finite numbers."""
@@ -381,11 +391,26 @@ class TrainingModule(LightningModule):
 
     def no_sums(self) -> dict[str, Tensor]:
         zero = torch.zeros((), dtype=torch.float64, device=self.device)
-        return dict.fromkeys(("loss", *self.task.figure_names), zero)
+        return dict.fromkeys(self.summed, zero)
 
-    def add(self, sums: dict[str, Tensor], measured: dict[str, Tensor]) -> None:
-        for name in sums:
-            sums[name] = sums[name] + measured[name].detach().double().sum()
+    @property
+    def summed(self) -> tuple[str, ...]:
+        """What is summed over images: loss and figures, and how many were above the ceiling."""
+        return ("loss", *self.task.figure_names, FAR_OUT)
+
+    def add(
+        self,
+        sums: dict[str, Tensor],
+        measured: dict[str, Tensor],
+        ceiling: float | Tensor = math.inf,
+    ) -> None:
+        """Add figures of images; one above the ceiling counts as if it were there."""
+        losses = measured["loss"].detach().double()
+        far = losses > ceiling
+        share = torch.where(far, ceiling / losses, 1.0)
+        for name in (name for name in sums if name != FAR_OUT):
+            sums[name] = sums[name] + (measured[name].detach().double() * share).sum()
+        sums[FAR_OUT] = sums[FAR_OUT] + far.sum()
 
     def _means(self, sums: dict[str, Tensor], images: int) -> dict[str, float]:
         """Means over the images of all processes, the same in each."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from mintnet.solvers.replay import usable_generator
 from mintnet.training.ema import float_buffers
 from mintnet.training.signs import kept_signs
+from mintnet.training.usual import tempered
 
 if TYPE_CHECKING:
     from mintnet.training.module import TrainingModule
@@ -45,6 +46,8 @@ class RecordedStep:
         """Of the moving average: 1 − decay."""
         self.bound = torch.full((), math.inf, dtype=torch.float64, device=device)
         """Of the loss, see `TrainingModule.bound`."""
+        self.ceiling = torch.full((), math.inf, device=device)
+        """Of the loss of an image, see `TrainingModule.ceiling`."""
         self.graph: torch.cuda.CUDAGraph | None = None
         if record:
             self._record()
@@ -59,6 +62,7 @@ class RecordedStep:
         self.epoch.fill_(module.epoch)
         self.rate.fill_(1 - module.average.decay_after(module.step))
         self.bound.fill_(module.bound)
+        self.ceiling.fill_(module.ceiling)
         for group in self.optimizer.param_groups:
             group["lr"].fill_(learning_rate)
         if self.graph is None:
@@ -76,8 +80,9 @@ class RecordedStep:
         sums = module.no_sums()
         for piece in self.places.tensor_split(min(recipe.accumulate, len(self.places))):
             measured = module.task.measure(module.training_batch(piece, self.epoch))
-            (measured["loss"].sum() / len(self.places)).backward()
-            module.add(sums, measured)
+            loss = tempered(measured["loss"], self.ceiling, module.task.reach)
+            (loss.sum() / len(self.places)).backward()
+            module.add(sums, measured, self.ceiling)
         norm = torch.nn.utils.clip_grad_norm_(parameters, recipe.clip or float("inf"))
         loss = sums["loss"] / len(self.places)
         bad = ~(norm.isfinite() & loss.isfinite() & (loss <= self.bound))

@@ -15,6 +15,10 @@ from mintnet.models.fast import fast_transform, why_not_fast
 from mintnet.models.flow import Flow
 from mintnet.models.noise import uniform_noise
 
+REACH = 3.0
+"""Bits per dimension above the usual that are out of all proportion: images of one set differ by
+about as much in good models."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -55,8 +59,9 @@ class Task(Protocol):
     figure_names: tuple[str, ...]
     draws_samples: bool
     """Whether the model makes images."""
-    has_outliers: bool
-    """Whether the loss of a single image can be out of all proportion, for one draw of noise."""
+    reach: float
+    """Nats above the usual from which on the loss of an image is out of all proportion; infinite
+    where that does not happen."""
     fast: FastPath | None
     """How the loss is computed in training, where that is not the plain way."""
 
@@ -103,10 +108,10 @@ class DensityTask:
 
     figure_names: tuple[str, ...] = ("bpd",)
     draws_samples: bool = True
-    has_outliers: bool = True
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
+        self.reach = REACH * flow.dimensions * math.log(2)
         self.fast: FastPath | None = None
 
     @property
