@@ -15,6 +15,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,11 @@ def errors(found: Iterable[Tensor], true: Iterable[Tensor]) -> dict[str, float]:
     return {"z": apart[0], "log_det": apart[1], "worst_gradient": max(apart[2:])}
 
 
-def compared(preset: str, batch: int, device: torch.device) -> dict[str, Any]:
+def compared(preset: str, batch: int, device: torch.device, couplings: int = 0) -> dict[str, Any]:
     """Errors of each way for one network."""
     torch.manual_seed(0)
-    flow = moved_from_start(Flow.preset(preset)).to(device)
+    flow = Flow.preset(preset)
+    flow = moved_from_start(flow.like(replace(flow.net.config, couplings=couplings))).to(device)
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(batch, *flow.shape, generator=generator).to(device)
     gpu = device.type == "cuda"
@@ -67,7 +69,7 @@ def compared(preset: str, batch: int, device: torch.device) -> dict[str, Any]:
         found["fast, bf16"] = errors(both_passes(flow, fast(torch.bfloat16), x), true)
         if gpu:
             found["plain, TF32"] = errors(both_passes(flow, flow.net.transform, x), true)
-    return {"preset": preset, "batch": batch, "errors": found}
+    return {"preset": preset, "batch": batch, "couplings": couplings, "errors": found}
 
 
 def main() -> None:
@@ -75,13 +77,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--presets", nargs="+", default=["mnist", "cifar10"])
     parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--couplings", type=int, default=0, help="their width; 0: none")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     device = torch.device(options.device)
     rows = []
     for preset in options.presets:
-        rows.append(compared(preset, options.batch, device))
+        rows.append(compared(preset, options.batch, device, options.couplings))
         for way, apart in rows[-1]["errors"].items():
             said = ", ".join(f"{name} {error:.1e}" for name, error in apart.items())
             print(f"{preset}, {way}: {said}", flush=True)

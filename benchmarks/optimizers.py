@@ -1,16 +1,18 @@
-"""Which optimizer, and are signs to be kept? A small model of pieces of CIFAR-10, in minutes.
+"""Which optimizer, are signs to be kept, do couplings help? A small model of pieces of CIFAR-10.
 
-    python benchmarks/optimizers.py DATA [--muon] [--free] [--lr 1e-2] --out FILE.json
+    python benchmarks/optimizers.py DATA [--muon] [--free] [--couplings 64] --out FILE.json
 
 DATA holds CIFAR-10. Pieces of 16 × 16 from anywhere in 18,000 training images, mirrored every
 second time, are learnt for some steps; the averaged weights are evaluated on 1,500 pieces of
-2,000 other training images. --free lets own taps cross 0, see `mintnet.training.signs`.
+2,000 other training images. --free lets own taps cross 0, see `mintnet.training.signs`. Takes
+minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import shlex
 import sys
 import time
@@ -27,7 +29,8 @@ from mintnet.training.muon import Muon, kernels_of
 from mintnet.training.recipe import Recipe
 from mintnet.training.schedule import learning_rate
 from mintnet.training.signs import kept_signs
-from mintnet.training.usual import UsualLoss
+from mintnet.training.task import REACH
+from mintnet.training.usual import UsualLoss, tempered
 
 SIZE, TRAINING, HELD = 16, 18_000, 2_000
 
@@ -55,6 +58,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--pairs", type=int, nargs=3, default=[2, 2, 1])
     parser.add_argument("--filters", type=int, nargs=3, default=[12, 4, 2])
+    parser.add_argument("--couplings", type=int, default=0, help="their width; 0: none")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", required=True)
@@ -65,7 +69,8 @@ def main() -> None:
     images = load("cifar10", "train", args.data).images[: TRAINING + HELD]
     held = pieces(images[TRAINING:], 1500, torch.Generator().manual_seed(5))
     shape = (3, SIZE, SIZE)
-    flow = Flow(MintNetConfig(shape, tuple(args.pairs), tuple(args.filters)), 0.05)
+    config = MintNetConfig(shape, tuple(args.pairs), tuple(args.filters), couplings=args.couplings)
+    flow, reach = Flow(config, 0.05), REACH * math.prod(shape) * math.log(2)
     options = {"lr": args.lr, "eps": 1e-5, "amsgrad": True}
     optimizer: torch.optim.Optimizer
     if args.muon:
@@ -79,14 +84,15 @@ def main() -> None:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(recipe, step, args.steps)
         batch = pieces(images[:TRAINING], args.batch, order)
-        loss = -flow.log_prob(batch, seed=step + 1).mean()
+        losses, ceiling = -flow.log_prob(batch, seed=step + 1), usual.ceiling(reach)
         optimizer.zero_grad()
-        loss.backward()
+        tempered(losses, ceiling, reach).mean().backward()
+        loss = losses.detach().clamp(max=ceiling).mean()
         norm = torch.nn.utils.clip_grad_norm_(flow.parameters(), 500.0)
-        if not (bool(norm.isfinite()) and float(loss.detach()) <= usual.bound):
+        if not (bool(norm.isfinite()) and float(loss) <= usual.bound):
             left_out += 1
             continue
-        usual.add(float(loss.detach()))
+        usual.add(float(loss))
         with torch.no_grad(), nullcontext() if args.free else kept_signs(flow):
             optimizer.step()
         average.update(flow, step)

@@ -3,17 +3,21 @@
 import json
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from mintnet.bench import bench_sample
 from mintnet.bench import sample as sample_module
+from mintnet.bench.invert import tuned_step
 from mintnet.bench.machine import commit
 from mintnet.bench.sample import LEARNING, published_inverse, resized
+from mintnet.bench.train import moved_from_start
 from mintnet.bench.work import evaluation_flops
 from mintnet.cli import main
-from mintnet.solvers import InversionError
+from mintnet.models import Flow, MintNetConfig
+from mintnet.solvers import FixedPoint, InversionError
 from registry import tiny_flow
 
 
@@ -57,6 +61,35 @@ def test_the_same_weights_on_other_sizes() -> None:
     for ours, other in zip(flow.net.layers(), resized(flow, 8).net.layers(), strict=True):
         assert torch.equal(ours.weight2, other.weight2) and ours.t.shape != other.t.shape
         assert torch.equal(ours.raw_t, other.raw_t[:, ::2, ::2])
+
+
+def test_resizing_to_the_same_size_changes_nothing() -> None:
+    config = MintNetConfig((1, 8, 8), pairs=(1, 1), filters=(3, 1), couplings=4)
+    flow = moved_from_start(Flow(config, centre=-1.0)).eval()
+    x = torch.randn(2, 1, 8, 8)
+    for found, expected in zip(resized(flow, 8).net(x), flow.net(x), strict=True):
+        assert torch.equal(found, expected)
+    assert resized(flow, 16).logit.centre == -1.0
+
+
+def test_the_step_is_tuned_on_both_orderings_by_the_worst_residual() -> None:
+    """A layer that wants small steps decides, wherever it stands in its pair."""
+    torch.manual_seed(0)
+
+    class Layer:
+        def __init__(self, largest: float) -> None:
+            self.largest = largest
+
+        def solve(self, z: torch.Tensor, solver: FixedPoint) -> SimpleNamespace:
+            good = solver.step <= self.largest
+            return SimpleNamespace(residual=torch.full((len(z),), 1e-7 if good else 1e-2))
+
+    for place in range(12):
+        layers = [(Layer(0.3 if n == place else 1.0), torch.zeros(4, 1)) for n in range(12)]
+        tried = tuned_step(layers, lambda line: None, pairs=6)  # type: ignore[arg-type]
+        assert tried <= 0.3
+    nowhere = [(Layer(1.0), torch.zeros(4, 1))] * 12
+    assert tuned_step(nowhere, lambda line: None) == 1.0  # type: ignore[arg-type]
 
 
 def test_a_bad_step_shows_in_the_residual() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from mintnet.bench.textbook import textbook_evaluator, textbook_net
 from mintnet.bench.train import moved_from_start, our_batch
 from mintnet.bench.work import copy_ceiling, least_traffic, matrix_ceiling, unmasked_flops
 from mintnet.cli import main
-from mintnet.models import Flow, MintNetConfig
+from mintnet.models import Flow, MintNet, MintNetConfig
 from mintnet.training.recipe import Recipe
 from registry import tiny_flow
 
@@ -173,9 +174,17 @@ def test_the_work_is_counted_without_masked_weights() -> None:
         entries = 9 * pairs + 5 * c  # of Eq. 7: all taps of earlier channels, 5 of its own
         by_hand += 6 * height * width * entries * (k + k * k + k)
     assert unmasked_flops(net) == by_hand
-    assert least_traffic(net, 4, 2) - least_traffic(net, 2, 2) == 2 * least_traffic(
-        net, 1, 2
-    ) - 2 * least_traffic(net, 0, 2)
+    # 4 layers: two of 1 × 4 × 4 with K = 3, two of 4 × 2 × 2 with K = 1, both of 16 pixels in all
+    hidden, weights = (
+        2 * 16 * (2 * 3 + 1) + 2 * 16 * (2 + 1),
+        sum(p.numel() for p in net.parameters()),
+    )
+    assert least_traffic(net, 4, 2) == 5 * 4 * hidden * 2 + 10 * 4 * weights
+    coupled = MintNet(replace(net.config, couplings=5))  # twice 2 → 5 → 5 → 4 channels of 2 × 2
+    own = 2 * (9 * 2 * 5 + 5 * 5 + 9 * 5 * 4)
+    assert unmasked_flops(coupled) == by_hand + 6 * 4 * own
+    extra = least_traffic(coupled, 1, 2) - least_traffic(coupled, 0, 2)
+    assert extra == 5 * 2 * (hidden + 2 * 4 * (5 + 5 + 4))
     assert matrix_ceiling(CPU, torch.float32, repeats=1) > 1e8 and copy_ceiling(CPU, 1) > 1e8
 
 

@@ -242,6 +242,9 @@ def test_out_of_memory_and_of_disk(fails, model, monkeypatch):
 
     monkeypatch.setattr(Flow, "solve", too_much)
     assert fails(["sample", model], "out of memory")
+    message = "[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't allocate memory: 1e15"
+    monkeypatch.setattr(Flow, "solve", lambda *_: (_ for _ in ()).throw(RuntimeError(message)))
+    assert fails(["sample", model], "not enough memory", "fewer or smaller images")
     monkeypatch.setattr(Flow, "solve", no_room)
     assert fails(["sample", model], "somewhere: No space left on device")
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mintnet import MintNet, kernels
+from mintnet import MintNet, RealNVPCoupling, kernels
 from mintnet.kernels.mint import Prepared, mint_layer, prepared_layers
 from mintnet.models import MintNetConfig
 from mintnet.models import fast as fast_module
-from mintnet.models.fast import fast_transform
+from mintnet.models.fast import fast_transform, why_not_fast
 
 SHAPES = [
     MintNetConfig((1, 8, 8), pairs=(1, 1), filters=(5, 2)),
@@ -54,6 +54,16 @@ def test_values_log_dets_and_gradients(
         assert float(error.detach()) < tolerance
         assert float((found - expected).abs().max().detach()) > 0 or dtype == torch.float32
     assert fast[1].dtype == torch.float32
+
+
+def test_a_coupling_of_another_kind_takes_the_plain_way() -> None:
+    net = _net(SHAPES[-1])
+    assert why_not_fast(net) == ""
+    shape = (12, 4, 4)
+    net.chain.parts[2] = RealNVPCoupling(shape, "channel", hidden=3)
+    assert "does not know this coupling" in why_not_fast(net)
+    with pytest.raises(ValueError, match="does not know"):
+        fast_transform(net, torch.randn(1, 3, 8, 8), torch.float32, compiled=False)
 
 
 def test_without_a_gpu_no_layer_is_on_the_chip(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ LABELS = [7, 2, 1, 0, 4, 1, 4, 9]
 
 
 def test_the_package_has_what_it_promises() -> None:
-    assert {"mnist", "mnist-classifier"} <= set(SHIPPED)
+    assert {"mnist", "mnist-classifier", "cifar10"} <= set(SHIPPED)
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
@@ -58,3 +58,30 @@ def test_samples_of_the_mnist_density_model_are_certified() -> None:
     assert float(solution.residual.max()) < 1e-3
     images = flow.to_images(solution.value)
     assert 0.02 < float((images > 127).float().mean()) < 0.5  # strokes on black, not noise
+
+
+def colours(count: int) -> torch.Tensor:
+    """Smooth pictures, as photographs are more than noise is: (count, 3, 32, 32), uint8."""
+    torch.manual_seed(0)
+    coarse = torch.nn.functional.interpolate(torch.rand(count, 3, 4, 4), (32, 32), mode="bicubic")
+    return (coarse * 255).clamp(0, 255).byte()
+
+
+@torch.no_grad()
+def test_the_cifar10_density_model_knows_smooth_pictures_from_noise() -> None:
+    flow = Flow.from_pretrained("cifar10")
+    assert len(flow.net.layers()) == 42 and flow.net.parameter_count() < 21e6
+    smooth, noise = colours(2), torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    bits = flow.bits_per_dim(torch.cat([smooth, noise]))
+    assert bool((bits[:2] < 4).all() and (bits[2:] > 7).all())
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_samples_of_the_cifar10_density_model_are_certified() -> None:
+    flow = Flow.from_pretrained("cifar10")
+    solution = flow.solve(flow.sample_latents(2, 1.0, 0))
+    assert bool(solution.converged.all()) and len(solution.parts) == 48
+    assert all(bool(part.converged.all()) for part in solution.parts)
+    images = flow.to_images(solution.value)
+    assert 20 < float(images.float().std()) < 110

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mintnet.bench.invert import ITERATIONS, Note, layer_targets, tuned_step
+from mintnet.bench.invert import ITERATIONS, Note, layer_targets, tuned_step, tuning_samples
 from mintnet.bench.machine import machine, seconds, synchronize
 from mintnet.bench.memory import PeakMemory, free_memory
 from mintnet.bench.textbook import textbook_evaluator
@@ -71,15 +71,16 @@ def bench_sample(
     if step is not None and not 0 < step < math.inf:
         raise ValueError(f"the step α of Algorithm 1 is a positive number; got {step}")
     for count in counts:
-        flow.sample_latents(count)  # says what is wrong with a count
+        if count < 1:
+            raise ValueError(f"at least one sample can be drawn; got {count}")
     device = next(flow.parameters()).device
     with true_float32():
         facts = machine(device)
         limits = Limits(matrix_ceiling(device, torch.float32) / 1e12, copy_ceiling(device) / 1e9)
         if published and step is None:
-            note("tuning the step of Algorithm 1 on two samples")
-            layers = layer_targets(flow, flow.sample_latents(2, seed=seed))
-            step = tuned_step(layers[::4], note)
+            some = tuning_samples(device)
+            note(f"tuning the step of Algorithm 1 on {some} samples")
+            step = tuned_step(layer_targets(flow, flow.sample_latents(some, seed=seed)), note)
         rows = []
         for count in dict.fromkeys(counts):
             note(f"{count} samples")
@@ -112,12 +113,13 @@ def bench_sample(
 def resized(flow: Flow, size: int) -> Flow:
     """The same weights for images of another size; t, one number a pixel, is stretched."""
     config = replace(flow.net.config, shape=(flow.shape[0], size, size))
-    other = Flow(config, flow.logit.lam, flow.levels, flow.logit.centre)
-    other.to(next(flow.parameters()))
-    for layer, source in zip(other.net.layers(), flow.net.layers(), strict=True):
-        state = source.state_dict()
-        state["raw_t"] = F.interpolate(source.raw_t[None], layer.event_shape[1:])[0]
-        layer.load_state_dict(state)
+    other = flow.like(config).to(next(flow.parameters()))
+    shapes = {name: tensor.shape for name, tensor in other.state_dict().items()}
+    state = flow.state_dict()
+    for name, tensor in state.items():
+        if tensor.shape != shapes[name]:
+            state[name] = F.interpolate(tensor[None], shapes[name][1:])[0]
+    other.load_state_dict(state)
     return other.eval()
 
 
@@ -152,17 +154,17 @@ def _ours(flow: Flow, count: int, seed: int, repeats: int, limits: Limits) -> di
     solution = flow.solve(flow.sample_latents(count, seed=seed))
     later = calls[1 + LEARNING :]
     leaves = reversed(flow.net.chain.leaves())
-    evaluations = {
+    times = {
         leaf: float(part.evaluations.double().mean())
         for leaf, part in zip(leaves, solution.parts, strict=True)
+        if isinstance(leaf, MintLayer)
     }
-    times = {leaf: n for leaf, n in evaluations.items() if isinstance(leaf, MintLayer)}
     return {
         "first_seconds": calls[0],
         "learning_seconds": calls[1 : 1 + LEARNING],
         "seconds": median(later),
         "seconds_range": [min(later), max(later)],
-        "evaluations": sum(evaluations.values()),
+        "evaluations": sum(times.values()),
         **_throughput(count, median(later), times, limits),
         "certified": int(solution.converged.sum()),
         "worst_residual": float(solution.residual.max()),

@@ -134,7 +134,7 @@ def _compared(
 @torch.no_grad()
 def moved_from_start(flow: Flow) -> Flow:
     """A copy of the flow with all kernels moved away from 0, the same for the same flow."""
-    moved = Flow(flow.net.config, flow.logit.lam, flow.levels, flow.logit.centre)
+    moved = flow.like(flow.net.config)
     moved.load_state_dict(flow.state_dict())
     generator = torch.Generator().manual_seed(0)
     for name, weight in moved.named_parameters():
@@ -279,8 +279,7 @@ def _sweep(flow: Flow, way: Way, limits: dict[str, Any], setting: Setting) -> di
     over_size = []
     for size in SWEEP_SIZES:
         config = replace(flow.net.config, shape=(flow.shape[0], size, size))
-        other = moved_from_start(Flow(config, flow.logit.lam, flow.levels))
-        over_size.append(rows(other, SIZES_BATCH[kind]))
+        over_size.append(rows(moved_from_start(flow.like(config)), SIZES_BATCH[kind]))
     over_batch = [rows(flow, batch) for batch in SWEEP_BATCHES[kind]]
     return {"sweep_way": way.name, "over_batch": over_batch, "over_size": over_size}
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
+from torch import Tensor
 
 from mintnet.bench.machine import seconds, timings
-from mintnet.bijections import MintLayer
+from mintnet.bijections import MintLayer, RealNVPCoupling
 from mintnet.models import MintNet
 
 PASSES = 5
@@ -20,14 +23,25 @@ def unmasked_flops(net: MintNet) -> int:
     """Multiplications and additions of a step of training for one image that no mask clears.
 
     2 · H · W for each weight that is not masked, and three times that: forward, and the gradients
-    of inputs and of weights. Slopes and element-wise work are not counted.
+    of inputs and of weights; couplings too. Slopes and element-wise work are not counted.
 
     Examples:
         >>> from mintnet.models import MintNetConfig
         >>> unmasked_flops(MintNet(MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,))))
         7680
     """
-    return sum(3 * evaluation_flops(layer) for layer in net.layers())
+    total = sum(3 * evaluation_flops(layer) for layer in net.layers())
+    for kernels, (height, width) in _couplings(net):
+        total += 3 * 2 * height * width * sum(kernel.numel() for kernel in kernels)
+    return total
+
+
+def _couplings(net: MintNet) -> Iterator[tuple[list[Tensor], tuple[int, int]]]:
+    """The kernels of each coupling, and (H, W)."""
+    for part in net.chain.leaves():
+        if isinstance(part, RealNVPCoupling):
+            kernels: list[Tensor] = [w for w in part.parameters() if w.dim() == 4]
+            yield kernels, (part.event_shape[1], part.event_shape[2])
 
 
 def evaluation_flops(layer: MintLayer) -> int:
@@ -59,13 +73,15 @@ def evaluation_traffic(layer: MintLayer) -> int:
 def least_traffic(net: MintNet, batch: int, size: int) -> int:
     """Bytes that a step moves at least if layers keep nothing on chip.
 
-    The two hidden layers and the output of each Mint layer, with ``size`` bytes a number, and
-    weights with their moments in float32.
+    The two hidden layers and the output of each Mint layer, what each convolution of a coupling
+    gives, with ``size`` bytes a number, and weights with their moments in float32.
     """
     numbers = 0
     for layer in net.layers():
         c, height, width = layer.event_shape
         numbers += height * width * c * (2 * layer.filters + 1)
+    for kernels, (height, width) in _couplings(net):
+        numbers += height * width * sum(len(kernel) for kernel in kernels)
     weights = sum(parameter.numel() for parameter in net.parameters())
     return PASSES * batch * numbers * size + OPTIMIZER_PASSES * 4 * weights
 

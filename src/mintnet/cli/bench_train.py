@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,6 +38,9 @@ class BenchTrain(Command):
     time_limit: float = 60.0
     """Seconds of a row after which no further step is begun."""
 
+    couplings: int = 0
+    """Width of affine couplings after each squeeze; the presets have none."""
+
     ways: tuple[str, ...] | None = None
     """Only ways with one of these words in their names, such as ours, textbook, or fast."""
 
@@ -51,6 +54,8 @@ class BenchTrain(Command):
     """The plot, as .png, .svg or .pdf; with --sweep a second one beside it."""
 
     def run(self) -> dict[str, Any]:
+        import torch
+
         from mintnet.bench import bench_train
         from mintnet.bench.steps import chosen_ways, ways_for
         from mintnet.cli.model import pick_device
@@ -61,7 +66,10 @@ class BenchTrain(Command):
 
         check_output(self.out, PLOTS)
         out, device = console(), pick_device(self.device)
+        torch.manual_seed(0)  # losses of two runs can be compared
         flow = Flow.preset(self.preset)
+        if self.couplings:
+            flow = flow.like(replace(flow.net.config, couplings=self.couplings))
         ways = ways_for(flow, device, compile=not self.no_compile)
         if self.ways is not None:
             ways = chosen_ways(ways, self.ways)

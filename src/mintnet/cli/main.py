@@ -40,6 +40,9 @@ COMMANDS = {
 }
 """Where each command is; "group name" makes a command of a group. A new one is a line here."""
 
+NO_MEMORY = "can't allocate memory"
+"""What torch says on a CPU, in an error that has no name of its own."""
+
 GROUPS = {
     "data": "Get data sets, and check the files that are there.",
     "bench": "Measure how fast things are.",
@@ -131,12 +134,14 @@ def _is_mistake(error: Exception) -> bool:
 
     if isinstance(error, ValueError | InversionError | OSError | MemoryError | SafetensorError):
         return True
-    return type(error).__name__ == "OutOfMemoryError"  # torch's
+    return type(error).__name__ == "OutOfMemoryError" or NO_MEMORY in str(error)  # torch's
 
 
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
+    if NO_MEMORY in str(error):
+        return "there is not enough memory for that; ask for fewer or smaller images at a time"
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -102,7 +102,7 @@ class Train(Command):
     plain: bool = False
     """Without fast kernels and recorded steps on a GPU."""
     compile: bool = False
-    """On a CPU, compile the layers: minutes at the start, up to twice as fast from then on."""
+    """On a CPU, compile the layers: minutes at the start, about a tenth faster from then on."""
     checkpoint_every: int | None = None
     """Steps between checkpoints; half a minute if not given."""
     sample_every: int | None = None

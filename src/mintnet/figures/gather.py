@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from mintnet.bijections import RealNVPCoupling
 from mintnet.data import ImageData
 from mintnet.figures.budget import affordable_curves
 from mintnet.figures.curves import read_metrics
@@ -131,7 +132,7 @@ def model_facts(flow: Flow) -> list[tuple[str, str]]:
         ("pairs of layers in each stage", ", ".join(map(str, config.pairs))),
         ("filters K in each stage", ", ".join(map(str, config.filters))),
         ("Mint layers", str(len(flow.net.layers()))),
-        ("width of couplings after squeezes", str(config.couplings or "no couplings")),
+        ("couplings after squeezes", _couplings(flow)),
         ("activation", config.activation),
         ("kernel", f"{config.kernel_size} × {config.kernel_size}"),
         ("form of t", config.t_form),
@@ -139,6 +140,14 @@ def model_facts(flow: Flow) -> list[tuple[str, str]]:
         ("centre of the logit", f"{flow.logit.centre:g}"),
         ("parameters", f"{flow.net.parameter_count():,}"),
     ]
+
+
+def _couplings(flow: Flow) -> str:
+    found = [part for part in flow.net.chain.leaves() if isinstance(part, RealNVPCoupling)]
+    if not found:
+        return "none"
+    size = sum(parameter.numel() for part in found for parameter in part.parameters())
+    return f"{len(found)} of width {flow.net.config.couplings}, {size:,} parameters"
 
 
 def _unlike(data: ImageData, chosen: Tensor) -> list[int]:

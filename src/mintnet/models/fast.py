@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mintnet import kernels
 from mintnet.bijections import MintLayer, RealNVPCoupling
+from mintnet.bijections.field.networks import HalfNetwork
 from mintnet.kernels.chip import can_fuse, chip_layer
 from mintnet.kernels.coupling import coupling_layer
 from mintnet.kernels.mint import Prepared, mint_layer, prepared, prepared_layers
@@ -170,7 +171,16 @@ def why_not_fast(net: MintNet) -> str:
     """
     if net.config.activation != "elu":
         return f"the fast path knows elu alone; this net has {net.config.activation}"
+    for part in net.chain.leaves():
+        if isinstance(part, RealNVPCoupling) and not is_known_coupling(part):
+            return f"the fast path does not know this coupling: {part.extra_repr()}"
     return ""
+
+
+def is_known_coupling(part: RealNVPCoupling) -> bool:
+    """Whether a coupling is what `coupling_layer` computes."""
+    known = isinstance(part.conditioner.network, HalfNetwork) and part.scale_name == "wide"
+    return known and part.centred
 
 
 def _alike(layers: list[MintLayer]) -> list[list[MintLayer]]:

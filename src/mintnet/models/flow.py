@@ -85,6 +85,16 @@ class Flow(nn.Module):
             raise ValueError(f"unknown preset {name!r}; choose one of {', '.join(PRESETS)}")
         return Flow(PRESETS[name], LAMBDAS[name], LEVELS.get(name, 256))
 
+    def like(self, config: MintNetConfig) -> Flow:
+        """Another network, with fresh weights, behind the same pixels.
+
+        Examples:
+            >>> flow = Flow(MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,)), levels=17)
+            >>> flow.like(MintNetConfig((1, 8, 8), pairs=(1,), filters=(2,))).levels
+            17
+        """
+        return Flow(config, self.logit.lam, self.levels, self.logit.centre)
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """(C, H, W) of one image."""

@@ -36,8 +36,8 @@ class Devices:
         threads: of each process, on CPUs; None leaves them as they are, or takes one for images
             so small that threads only wait for each other.
         fast: take fast kernels and recorded steps where there are any.
-        compile: on a CPU, compile the layers of density models: minutes at the start, and up to
-            twice as fast from then on.
+        compile: on a CPU, compile the layers of density models: minutes at the start, and about
+            a tenth faster from then on.
 
     Examples:
         >>> Devices(devices="2", accelerator="cpu").resolved()
