@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mintnet.models import Flow
+from mintnet.models import Flow, MintNetConfig
 
 
 def figures(path: str) -> dict:
@@ -100,7 +100,7 @@ def test_info(mintnet, model):
     code, out, _ = mintnet("info", model, "--json", "i.json")
     assert code == 0 and "1 × 8 × 8, 17 levels" in out
     assert figures("i.json")["net"]["filters"] == [3, 1]
-    code, out, _ = mintnet("info", "cifar10")
+    code, out, _ = mintnet("info", "imagenet32")
     assert code == 0 and "fresh weights" in out
     code, out, _ = mintnet("info", "mnist", "--json", "m.json")
     assert code == 0 and "comes with the package" in out
@@ -249,6 +249,16 @@ def test_info_and_verify_number_layers_alike(mintnet, model):
     rows, known = figures("v.json")["layers"], figures("i.json")["layers"]
     assert [row["number"] for row in rows] == list(range(1, len(known) + 1))
     assert [row["name"] for row in rows] == [layer["name"] for layer in known]
+
+
+def test_couplings_are_layers_like_others(mintnet, tmp_path):
+    flow = Flow(MintNetConfig((1, 8, 8), (1, 1), (3, 1), couplings=4), 0.01, 17)
+    flow.save(tmp_path / "coupled", data={"name": "digits", "version": "digits"})
+    assert "2 of width 4" in mintnet("info", tmp_path / "coupled", "--json", "i.json").out
+    mintnet("verify", tmp_path / "coupled", "-n", 2, "--iterations", 1, "--json", "v.json")
+    rows, known = figures("v.json")["layers"], figures("i.json")
+    assert [row["name"] for row in rows] == [layer["name"] for layer in known["layers"]]
+    assert sum(layer["parameters"] for layer in known["layers"]) == known["parameters"]
 
 
 @pytest.mark.slow

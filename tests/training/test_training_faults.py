@@ -544,7 +544,9 @@ def test_begin_with_the_weights_of_another_run(tmp_path, tiny):
     one, two = (Flow.load(tmp_path / name) for name in ("one", "two"))
     for a, b in zip(one.parameters(), two.parameters(), strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
-    with pytest.raises(RunError, match="another network"):
+    with pytest.raises(
+        RunError, match=r"another network: filters .3, 1. and not .2, 1.; give it by --filters"
+    ):
         tiny(tmp_path / "three", init=str(tmp_path / "one"), filters=(2, 1))
 
 

@@ -162,7 +162,8 @@ def _measure(
     rows: dict[str, dict[str, Any]] = {}
     running: dict[str, Step] = {}
     for way in ways:
-        setting.note(f"{way.name}, batch {batch}, {flow.shape[1]} × {flow.shape[2]}")
+        slow = ", which is compiled first" if way.kind == "compiled" else ""
+        setting.note(f"{way.name}, batch {batch}, {flow.shape[1]} × {flow.shape[2]}{slow}")
         row: dict[str, Any] = {"way": way.name, "kind": way.kind, "batch": batch}
         rows[way.name] = row | {"precision": way.precision}
         failure = _does_not_fit(flow, way, batch, setting)

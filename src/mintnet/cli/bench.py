@@ -89,6 +89,10 @@ class Invert(Command):
                 *said,
             )
         out.print(table)
+        out.print(
+            "per layer, end to end: the worst residual as a share of the largest |z|, of all "
+            "layers one by one and of the whole way back; inf where it diverges"
+        )
         if any(row["extrapolated"] for row in figures["ways"].values()):
             out.print("* extrapolated from one layer of each stage")
         if paper:

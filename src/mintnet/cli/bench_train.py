@@ -118,7 +118,7 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
             _short(row["images_per_second"]),
             "–" if speedup is None else _short(speedup),
             _short(row["milliseconds"]),
-            _short((high - low) / 2),
+            "–" if row["steps"] == 1 else _short((high - low) / 2),
             "–" if memory is None else f"{memory:.2f}",
             _short(row["tflops_unmasked"]),
             f"{row['share_of_matrix_product']:.1%}",

@@ -14,6 +14,7 @@ from mintnet.cli.command import Command
 from mintnet.cli.output import console, strong
 
 if TYPE_CHECKING:
+    from mintnet.bijections import TriangularBijection
     from mintnet.models import Flow
 
 
@@ -54,10 +55,7 @@ class Info(Command):
             "centre": flow.logit.centre,
             "parameters": flow.net.parameter_count(),
             "dimensions": flow.dimensions,
-            "layers": [
-                {"name": layer.name, "parameters": layer.parameter_count()}
-                for layer in flow.net.layers()
-            ],
+            "layers": [{"name": part.name, "parameters": _size(part)} for part in _solved(flow)],
             **extra,
         }
 
@@ -71,13 +69,28 @@ def _print(
     for label, value in [*facts, *((key, _short(value)) for key, value in extra.items())]:
         table.add_row(label, escape(value))
     out.print(table)
-    layers = Table(title="Mint layers", title_justify="left", title_style="bold")
+    layers = Table(title="Layers", title_justify="left", title_style="bold")
     layers.add_column("layer", justify="right")
     layers.add_column("what it is")
     layers.add_column("parameters", justify="right")
-    for number, layer in enumerate(flow.net.layers(), 1):
-        layers.add_row(str(number), layer.name, f"{layer.parameter_count():,}")
+    for number, part in enumerate(_solved(flow), 1):
+        layers.add_row(str(number), part.name, f"{_size(part):,}")
     out.print(layers)
+
+
+def _solved(flow: Flow) -> list[TriangularBijection]:
+    """Mint layers and couplings: what an inverse has to solve, numbered as `verify` does."""
+    from mintnet.bijections import TriangularBijection
+
+    return [part for part in flow.net.chain.leaves() if isinstance(part, TriangularBijection)]
+
+
+def _size(part: TriangularBijection) -> int:
+    from mintnet.bijections import MintLayer
+
+    if isinstance(part, MintLayer):
+        return part.parameter_count()
+    return sum(parameter.numel() for parameter in part.parameters())
 
 
 def _short(value: Any) -> str:

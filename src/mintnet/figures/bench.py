@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from math import isnan
+from collections.abc import Sequence
+from math import isnan, nan
 from typing import TYPE_CHECKING, Any
 
 from mintnet.figures.style import Theme, legend
@@ -15,14 +16,11 @@ def draw_invert(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
     """Seconds of each way to invert a network, with its worst residual beside it."""
     ways = list(figures["ways"].items())[::-1]
     times = [row["seconds"] for _, row in ways]
-    axes.barh(range(len(ways)), times, color=theme.colours[0])
-    axes.set_yticks(range(len(ways)), [name for name, _ in ways])
-    _log_scale(axes)
-    axes.set_xlim(right=max(times) * 30)
+    _points(axes, theme, times, [theme.colours[0]] * len(ways), [name for name, _ in ways])
     for place, (_, row) in enumerate(ways):
         mark = ", extrapolated" if row["extrapolated"] else ""
         known = "" if isnan(row["worst_residual"]) else f", residual {row['worst_residual']:.0e}"
-        text = f" {row['seconds']:.3g} s{known}{mark}"
+        text = f"  {row['seconds']:.3g} s{known}{mark}"
         axes.text(row["seconds"], place, text, va="center", color=theme.ink, fontsize=8)
     axes.set_xlabel(f"seconds for {figures['samples']} samples, {figures['machine']['device']}")
 
@@ -56,13 +54,11 @@ def draw_train(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
     rates = [row.get("images_per_second", 0.0) for row in rows]
     colours = [theme.colours[batches.index(row["batch"]) % len(theme.colours)] for row in rows]
     least = min((rate for rate in rates if rate > 0), default=1.0)
-    axes.barh(range(len(rows)), [rate or least / 2 for rate in rates], color=colours)
-    axes.set_yticks(range(len(rows)), [f"{row['way']}, batch {row['batch']}" for row in rows])
-    _log_scale(axes)
-    axes.set_xlim(left=least / 2, right=max([*rates, least]) * 30)
+    names = [f"{row['way']}, batch {row['batch']}" for row in rows]
+    _points(axes, theme, [rate or nan for rate in rates], colours, names)
     for place, (row, rate) in enumerate(zip(rows, rates, strict=True)):
         words = row.get("failure") or _rate(rate) + _memory(row)
-        axes.text(rate or least / 2, place, f" {words}", va="center", color=theme.ink, fontsize=8)
+        axes.text(rate or least, place, f"  {words}", va="center", color=theme.ink, fontsize=8)
     axes.set_xlabel(
         f"images a second in training {figures.get('preset', '')}\n{figures['machine']['device']}"
     )
@@ -117,19 +113,19 @@ def draw_sample(axes: Axes, theme: Theme, figures: dict[str, Any]) -> None:
     bars: list[tuple[str, float, str]] = []
     for row in figures["rows"]:
         count, other = row["count"], row.get("published", {})
-        bars.append((f"{count}: first call", row["first_seconds"], theme.colours[1]))
-        bars.append((f"{count}: later calls", row["seconds"], theme.colours[0]))
+        what = "1 sample" if count == 1 else f"{count} samples"
+        bars.append((f"{what}, first call", row["first_seconds"], theme.colours[1]))
+        slowest = max(row["learning_seconds"])
+        bars.append((f"{what}, slowest of the next", slowest, theme.colours[1]))
+        bars.append((f"{what}, later calls", row["seconds"], theme.colours[0]))
         if "seconds" in other:
-            bars.append((f"{count}: Algorithm 1", other["seconds"], theme.colours[3]))
+            bars.append((f"{what}, Algorithm 1", other["seconds"], theme.colours[3]))
     bars.reverse()
-    places, times = range(len(bars)), [taken for _, taken, _ in bars]
-    axes.barh(places, times, color=[colour for _, _, colour in bars])
-    axes.set_yticks(places, [name for name, _, _ in bars])
-    _log_scale(axes)
-    axes.set_xlim(right=max(times) * 6)
-    for place, taken in zip(places, times, strict=True):
-        axes.text(taken, place, f" {taken:.3g} s", va="center", color=theme.ink, fontsize=8)
-    axes.set_xlabel(f"seconds for so many samples, {figures['machine']['device']}")
+    times = [taken for _, taken, _ in bars]
+    _points(axes, theme, times, [colour for _, _, colour in bars], [name for name, _, _ in bars])
+    for place, taken in enumerate(times):
+        axes.text(taken, place, f"  {taken:.3g} s", va="center", color=theme.ink, fontsize=8)
+    axes.set_xlabel(f"seconds, {figures['machine']['device']}")
 
 
 def _memory(row: dict[str, Any]) -> str:
@@ -141,6 +137,18 @@ def _rate(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
-def _log_scale(axes: Axes) -> None:
+def _points(
+    axes: Axes, theme: Theme, values: Sequence[float], colours: Sequence[str], names: Sequence[str]
+) -> None:
+    """Values on a logarithmic axis, a line each; bars would need a place to begin at."""
+    places = range(len(values))
+    axes.scatter(values, places, c=list(colours), s=36, zorder=3)
     axes.set_xscale("log")
     axes.xaxis.set_minor_formatter("")  # between powers of ten they would lie on each other
+    known = [value for value in values if value == value]
+    axes.set_xlim(min(known, default=1.0) / 1.5, max(known, default=1.0) * 12)  # room for words
+    axes.set_yticks(places, list(names))
+    axes.set_ylim(-0.6, len(values) - 0.4)
+    axes.grid(visible=False)
+    left = axes.get_xlim()[0]
+    axes.hlines(places, left, list(values), color=theme.quiet, alpha=0.3, linewidth=1)

@@ -20,7 +20,8 @@ class LayerRow:
     """One layer of a net in an inversion.
 
     Attributes:
-        number: which Mint layer it is, counted from 1 at the image's side; squeezes do not count.
+        number: which Mint layer it is, or coupling, counted from 1 at the image's side; squeezes do
+            not count.
         name: what it is.
         median_steps: the median over the samples.
         most_steps: the largest number over the samples.
@@ -53,7 +54,8 @@ def layer_rows(solution: Solution) -> list[LayerRow]:
     for part in reversed(solution.parts):
         failures = int((~part.converged).sum())
         solved = bool((part.evaluations > 1).any())  # formulas are of no interest here
-        number += solved or "MintLayer" in part.name
+        solved |= any(kind in part.name for kind in ("MintLayer", "RealNVPCoupling"))
+        number += solved
         if solved or failures:
             steps = part.steps.double()
             rows.append(

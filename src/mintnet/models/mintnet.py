@@ -53,6 +53,11 @@ class MintNetConfig:
             raise ValueError(
                 f"couplings is a width, 1 or more, or 0 for none; got {self.couplings!r}"
             )
+        if self.couplings and len(self.pairs) == 1:
+            raise ValueError(
+                "couplings stand after squeezes, and a network of one stage has none: take more "
+                "stages, or no couplings"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as plain data."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mintnet.bijections import Logit
 from mintnet.data import ImageData
 from mintnet.files import clear_scraps
+from mintnet.models.flow import Flow
 from mintnet.models.labelled import ImageClassifier
 from mintnet.models.locate import load_flow, load_model
 from mintnet.training.build import build_classifier, build_flow, describe, size_warning
@@ -235,10 +236,7 @@ def _task(plan: Plan, data: ImageData, saved: dict[str, Any] | None) -> Task:
     if plan.init is not None:
         start = load_flow(plan.init)
         if (start.net.config, start.levels) != (flow.net.config, flow.levels):
-            raise RunError(
-                f"{plan.init} holds another network than {plan.preset}: {start.net.config}, where "
-                f"{flow.net.config} is expected"
-            )
+            raise RunError(f"{plan.init} holds another network: {_differences(start, flow)}")
         flow.load_state_dict(start.state_dict())
         # Weights belong to the logit that they were trained behind.
         lam = start.logit.lam if plan.logit_lambda is None else plan.logit_lambda
@@ -247,6 +245,18 @@ def _task(plan: Plan, data: ImageData, saved: dict[str, Any] | None) -> Task:
         model = saved["model"]
         flow.logit = Logit(model["logit_lambda"], model.get("centre", 0.0))
     return DensityTask(flow.double() if plan.recipe.precision == "float64" else flow)
+
+
+def _differences(start: Flow, flow: Flow) -> str:
+    """In what a model to begin with differs from the one to be trained, and what to do."""
+    theirs, ours = (dict(f.net.config.to_dict(), levels=f.levels) for f in (start, flow))
+    unlike = [name for name in ours if ours[name] != theirs[name]]
+    said = ", ".join(f"{name} {theirs[name]} and not {ours[name]}" for name in unlike)
+    options = [f"--{n.replace('_', '-')}" for n in unlike if n in _OPTIONS]
+    return f"{said}; " + (f"give it by {', '.join(options)}" if options else "choose another")
+
+
+_OPTIONS = ("pairs", "filters", "kernel_size", "couplings")
 
 
 def _classification(plan: Plan, data: ImageData) -> Task:
