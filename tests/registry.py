@@ -418,13 +418,13 @@ def _members_of_f() -> list[Case]:
             lambda scale=scale: RealNVPCoupling((3, 3, 3), "channel", hidden=3, scale=scale),
             (3, 3, 3),
         )
-        for scale in ("exp", "softplus", "sigmoid", "wide")
+        for scale in ("exp", "softplus", "sigmoid")
     ]
     cases += [
         case(
             f"real-nvp-centred-{'upper' if upper else 'lower'}",
             lambda upper=upper: RealNVPCoupling(
-                (4, 3, 3), "channel", upper, HalfNetwork((4, 3, 3), 3, 2, upper), centred=True
+                (4, 3, 3), "channel", upper, HalfNetwork((4, 3, 3), 3, upper), centred=True
             ),
             (4, 3, 3),
         )

@@ -178,7 +178,7 @@ def test_couplings_stand_after_squeezes_and_are_counted() -> None:
     names = [type(part).__name__ for part in net.chain.leaves()]
     stage = ["Squeeze", "RealNVPCoupling", "RealNVPCoupling", "MintLayer", "MintLayer"]
     assert names == ["MintLayer", "MintLayer", *stage, *stage]
-    own = sum((9 * c + 1) * 5 + 30 + 2 * c * (9 * 5 + 1) for c in (2, 2, 8, 8))
+    own = sum((9 * c + 1) * 5 + 30 + 2 * c * (9 * 5 + 1) + c for c in (2, 2, 8, 8))
     assert net.parameter_count() == without.parameter_count() + own
     found = [part for part in net.chain.leaves() if type(part).__name__ == "RealNVPCoupling"]
     for part in found:  # fresh ones are the identity

@@ -68,10 +68,12 @@ def fast_transform(
     return x, total
 
 
-def _of_coupling(part: RealNVPCoupling) -> tuple[list[Tensor], list[Tensor]]:
-    """Weights and biases of the three convolutions of a coupling's own network."""
+def _of_coupling(part: RealNVPCoupling) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """Weights and biases of the three convolutions of a coupling's own network, and its gain."""
     layers = [layer for layer in part.modules() if isinstance(layer, nn.Conv2d)]
-    return [layer.weight for layer in layers], [cast(Tensor, layer.bias) for layer in layers]
+    gain = cast(HalfNetwork, part.conditioner.network).log_gain
+    biases = [cast(Tensor, layer.bias) for layer in layers]
+    return [layer.weight for layer in layers], biases, gain
 
 
 def _runs_on_chip(x: Tensor, weights: Prepared, filters: int, size: int, upper: bool) -> bool:
@@ -179,7 +181,7 @@ def why_not_fast(net: MintNet) -> str:
 
 def is_known_coupling(part: RealNVPCoupling) -> bool:
     """Whether a coupling is what `coupling_layer` computes."""
-    known = isinstance(part.conditioner.network, HalfNetwork) and part.scale_name == "wide"
+    known = isinstance(part.conditioner.network, HalfNetwork) and part.scale_name == "bounded"
     return known and part.centred
 
 

@@ -76,9 +76,9 @@ def _couplings(shape: tuple[int, int, int], hidden: int) -> list[Bijection]:
     """One half of the channels predicts the other, and the other way round; none for a width 0."""
     if not hidden:
         return []
-    networks = ((upper, HalfNetwork(shape, hidden, 2, upper)) for upper in (False, True))
+    networks = ((upper, HalfNetwork(shape, hidden, upper)) for upper in (False, True))
     return [
-        RealNVPCoupling(shape, "channel", upper, network, scale="wide", centred=True)
+        RealNVPCoupling(shape, "channel", upper, network, centred=True)
         for upper, network in networks
     ]
 

@@ -34,7 +34,7 @@ class MAF(AffineLayer):
         upper: see later entries instead of earlier ones.
         kernel_size: of the masked convolutions, odd.
         activation: h, one of elu, tanh, sigmoid, softplus, leaky_relu.
-        scale: σ: exp, softplus, sigmoid, bounded, wide; ``raw`` has no positive σ and is refused.
+        scale: σ: exp, softplus, sigmoid, bounded; ``raw`` has no positive σ and is refused.
         insist: build it even if it is not proved.
 
     Examples:

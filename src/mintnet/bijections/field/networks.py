@@ -34,10 +34,6 @@ def _bounded(v: Any) -> Any:
     return Exp()(2.0 * Tanh()(0.5 * v))
 
 
-def _wide(v: Any) -> Any:
-    return Exp()(4.0 * Tanh()(0.25 * v))
-
-
 def _raw(v: Any) -> Any:
     return v + 1.0
 
@@ -47,13 +43,11 @@ SCALES: dict[str, Callable[[Any], Any]] = {
     "softplus": _softplus,
     "sigmoid": _sigmoid,
     "bounded": _bounded,
-    "wide": _wide,
     "raw": _raw,
 }
 """Scales from what a network gives. All but ``raw`` are positive, which is what the proof needs.
 
-``bounded`` is exp(2 tanh(v / 2)), between e⁻² and e², and ``wide`` exp(4 tanh(v / 4)), between e⁻⁴
-and e⁴; ``sigmoid`` is σ(v + 2), as Glow has it;
+``bounded`` is exp(2 tanh(v / 2)), between e⁻² and e²; ``sigmoid`` is σ(v + 2), as Glow has it;
 ``raw`` is there to be refused.
 """
 
@@ -64,7 +58,7 @@ def scale_function(name: str) -> Callable[[Q], Q]:
     Examples:
         >>> scale_function("relu")
         Traceback (most recent call last):
-        ValueError: unknown scale 'relu'; choose one of exp, softplus, sigmoid, bounded, wide, raw
+        ValueError: unknown scale 'relu'; choose one of exp, softplus, sigmoid, bounded, raw
     """
     if name not in SCALES:
         raise ValueError(f"unknown scale {name!r}; choose one of {', '.join(SCALES)}")
@@ -86,35 +80,39 @@ def check_shape(shape: tuple[int, ...]) -> None:
 
 
 class HalfNetwork(nn.Module):
-    """`plain_network` of one half of the channels for the other, with no weights for zeros.
+    """s, t and a log-gain for one half of the channels: `plain_network` of the other, and numbers.
 
     Where a coupling of channels hands all of them to its network, with zeros in one half, and
-    uses half of what comes back, this one reads and writes what counts alone.
+    uses half of what comes back, this one reads and writes what counts alone. The gain is learnt
+    for each channel and depends on nothing, so that a bounded scale has its middle where it is
+    wanted.
 
     Args:
         shape: (C, H, W), with an even C.
         hidden: the width.
-        outputs: how many values for each entry.
         upper: read the second half and write to the first.
 
     Examples:
-        >>> HalfNetwork((4, 2, 2), 8, 1)(torch.ones(1, 4, 2, 2)).shape
-        torch.Size([1, 4, 2, 2])
+        >>> HalfNetwork((4, 2, 2), 8)(torch.ones(1, 4, 2, 2)).shape
+        torch.Size([1, 12, 2, 2])
     """
 
-    def __init__(
-        self, shape: tuple[int, int, int], hidden: int, outputs: int, upper: bool = False
-    ) -> None:
+    outputs = 3
+
+    def __init__(self, shape: tuple[int, int, int], hidden: int, upper: bool = False) -> None:
         super().__init__()
         if shape[0] % 2:
             raise ValueError(f"two equal halves need an even number of channels; got {shape[0]}")
-        self.channels, self.outputs, self.upper = shape[0] // 2, outputs, upper
-        self.network = plain_network((self.channels, *shape[1:]), hidden, outputs)
+        self.channels, self.upper = shape[0] // 2, upper
+        self.network = plain_network((self.channels, *shape[1:]), hidden, outputs=2)
+        self.log_gain = nn.Parameter(torch.zeros(self.channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, C, H, W) → (batch, outputs · C, H, W), 0 in the half that is read."""
+        """(batch, C, H, W) → (batch, 3 · C, H, W), 0 in the half that is read."""
         read = x[:, self.channels :] if self.upper else x[:, : self.channels]
-        found = self.network(read).unflatten(1, (self.outputs, self.channels))
+        found = self.network(read).unflatten(1, (2, self.channels))
+        gain = self.log_gain[:, None, None].expand_as(found[:, :1])
+        found = torch.cat([found, gain], 1)
         none = torch.zeros_like(found)
         return torch.cat([found, none] if self.upper else [none, found], 2).flatten(1, 2)
 

@@ -11,7 +11,7 @@ from mintnet.bijections.field.affine import AffineLayer
 from mintnet.bijections.field.networks import HalfNetwork, plain_network
 from mintnet.bijections.field.nice import check_halves
 from mintnet.bijections.triangular import Evaluator, by_the_calculus
-from mintnet.calculus import HalfConditioner, Quantity
+from mintnet.calculus import Exp, HalfConditioner, Quantity
 
 Q = TypeVar("Q", bound=Quantity)
 
@@ -33,9 +33,10 @@ class RealNVPCoupling(AffineLayer):
         partition: "checkerboard", or "channel" for the first half of the channels (or entries).
         upper: the second half moves the first.
         network: gives s and t, twice as many channels as come in; three layers of ``hidden``
-            channels if not given.
+            channels if not given. A `HalfNetwork` gives a log-gain γ as well, and σ(s) becomes
+            e^γ σ(s).
         hidden: the width of that network.
-        scale: σ: exp, softplus, sigmoid, bounded, wide; ``raw`` has no positive σ and is refused.
+        scale: σ: exp, softplus, sigmoid, bounded; ``raw`` has no positive σ and is refused.
         insist: build it even if it is not proved.
         centred: move first, then scale.
 
@@ -63,7 +64,8 @@ class RealNVPCoupling(AffineLayer):
     ) -> None:
         check_halves(shape, partition)
         inside = network or plain_network(shape, hidden, outputs=2)
-        conditioner = HalfConditioner(inside, partition, upper, outputs=2)
+        outputs = inside.outputs if isinstance(inside, HalfNetwork) else 2
+        conditioner = HalfConditioner(inside, partition, upper, outputs)
         super().__init__(shape, conditioner.ordering, scale, insist)
         self.centred = centred
         self.capturable = network is None or isinstance(network, HalfNetwork)
@@ -73,8 +75,10 @@ class RealNVPCoupling(AffineLayer):
         self.prove()
 
     def function(self, x: Q) -> Q:
-        raw, shift = x.conditioned(self.conditioner)
+        raw, shift, *gain = x.conditioned(self.conditioner)
         scale = self.scale(raw)
+        if gain:
+            scale = scale * Exp()(gain[0])
         second = (x + shift) * scale if self.centred else x * scale + shift
         return self.first * x + (1 - self.first) * second
 
