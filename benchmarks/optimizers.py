@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, nargs=3, default=[2, 2, 1])
     parser.add_argument("--filters", type=int, nargs=3, default=[12, 4, 2])
     parser.add_argument("--couplings", type=int, default=0, help="their width; 0: none")
+    parser.add_argument("--unmasked-step", type=float, default=1.0, help="see `Recipe`")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", required=True)
@@ -74,7 +75,7 @@ def main() -> None:
     options = {"lr": args.lr, "eps": 1e-5, "amsgrad": True}
     optimizer: torch.optim.Optimizer
     if args.muon:
-        optimizer = Muon(*kernels_of(flow), **options)
+        optimizer = Muon(*kernels_of(flow), unmasked=args.unmasked_step, **options)
     else:
         optimizer = torch.optim.Adam(flow.parameters(), **options)
     recipe = Recipe(learning_rate=args.lr, schedule="linear", hold=0.35, warmup=50)

@@ -81,3 +81,17 @@ def test_every_parameter_of_a_model_is_moved_once() -> None:
     moved = [id(parameter) for parameter in (*kernels, *others)]
     assert sorted(moved) == sorted(id(parameter) for parameter in flow.parameters())
     assert all(mask is not None and mask.shape == k.shape for k, mask in kernels.items())
+
+
+def test_kernels_without_a_mask_take_their_share_of_the_step() -> None:
+    masked, free = MintLayer(2, 3, (4, 4)), torch.nn.Conv2d(2, 3, 3)
+    model = torch.nn.ModuleList([masked, free])
+    optimizer = Muon(*kernels_of(model), unmasked=0.25, lr=0.01)
+    before = {weight: weight.detach().clone() for weight in optimizer.masks}
+    x = torch.linspace(-2, 2, 5 * 2 * 16).reshape(5, -1, 4, 4)
+    (masked(x)[0].square().mean() + free(x).square().mean()).backward()
+    optimizer.step()
+    for weight, mask in optimizer.masks.items():
+        moved = (weight.detach() - before[weight]).square().sum()
+        rms = float(moved / (weight.numel() if mask is None else mask.sum())) ** 0.5
+        assert abs(rms / (0.01 * RMS) - (0.25 if mask is None else 1)) < 1e-3

@@ -51,6 +51,8 @@ class Train(Command):
     """Adam instead of AMSGrad."""
     muon: bool = False
     """Muon for kernels, without weight decay; AMSGrad or Adam moves the rest."""
+    unmasked_step: float | None = None
+    """Of Muon: the step of kernels without a mask (couplings), as a share of the others'."""
     eps: float | None = None
     """Of AMSGrad or Adam, for a loss in nats per image."""
     weight_decay: float | None = None

@@ -74,6 +74,9 @@ class Muon(torch.optim.Adam):
         kernels: kernels with their masks, None for no mask.
         others: parameters for Adam.
         dtype: in which matrices are made orthogonal, where it is not their own; bf16 will do.
+        unmasked: share of the step that kernels without a mask take. A mask leaves few entries
+            in a row; where there is none, a row sums over many more inputs and the same α
+            moves what comes out further.
         options: of `torch.optim.Adam`, which others are moved by.
 
     Examples:
@@ -88,16 +91,18 @@ class Muon(torch.optim.Adam):
         kernels: dict[nn.Parameter, Tensor | None],
         others: Sequence[nn.Parameter],
         dtype: torch.dtype | None = None,
+        unmasked: float = 1.0,
         **options: Any,
     ) -> None:
-        self.masks, self.dtype = kernels, dtype
+        self.masks, self.dtype, self.unmasked = kernels, dtype, unmasked
         groups = [{"params": list(kernels)}, {"params": list(others)}]
         super().__init__([group for group in groups if group["params"]], **options)
         stacks: dict[tuple[Any, ...], list[nn.Parameter]] = {}
-        for kernel in kernels:
-            stacks.setdefault((kernel.shape, kernel.dtype), []).append(kernel)
+        for kernel, mask in kernels.items():
+            like = (kernel.shape, kernel.dtype, mask is None)
+            stacks.setdefault(like, []).append(kernel)
         self.stacks = list(stacks.values())
-        """Kernels of one shape, whose steps are found together."""
+        """Kernels of one shape, all or none with a mask, whose steps are found together."""
         self._joined: list[Tensor | None] | None = None
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -110,7 +115,8 @@ class Muon(torch.optim.Adam):
         if self._joined is None:
             self._joined = [self._masks(stack) for stack in self.stacks]
         for stack, mask in zip(self.stacks, self._joined, strict=True):
-            self._orthogonal_step(stack, mask, groups[0]["lr"])
+            share = self.unmasked if mask is None else 1.0
+            self._orthogonal_step(stack, mask, groups[0]["lr"] * share)
         try:
             self.param_groups = [g for g in groups if not self.masks or g is not groups[0]]
             super().step()
@@ -144,11 +150,8 @@ class Muon(torch.optim.Adam):
             kernel.sub_(change.view_as(kernel))
 
     def _masks(self, stack: list[nn.Parameter]) -> Tensor | None:
-        masks = [self.masks[kernel] for kernel in stack]
-        if all(mask is None for mask in masks):
-            return None
-        every = [torch.ones_like(k) if m is None else m for k, m in zip(stack, masks, strict=True)]
-        return _matrices(every).bool()
+        masks = [mask for kernel in stack if (mask := self.masks[kernel]) is not None]
+        return _matrices(masks).bool() if masks else None
 
 
 def _matrices(kernels: Sequence[Tensor]) -> Tensor:

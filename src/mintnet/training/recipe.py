@@ -33,6 +33,8 @@ class Recipe:
             instead of the present one (Adam).
         muon: kernels move along orthogonal matrices (`Muon`); what is said of AMSGrad and Adam
             holds for the rest of the parameters.
+        unmasked_step: of Muon: the step of kernels without a mask, such as those of couplings, as
+            a share of the step of masked ones.
         eps: of AMSGrad or Adam.
         weight_decay: of AMSGrad or Adam.
         decoupled: subtract the weight decay from the weights themselves (AdamW), instead of
@@ -65,6 +67,7 @@ class Recipe:
     warmup: int = 0
     amsgrad: bool = True
     muon: bool = False
+    unmasked_step: float = 1.0
     eps: float = 1e-4
     weight_decay: float = 0.0
     decoupled: bool = False
@@ -88,7 +91,7 @@ class Recipe:
         for name in ("batch_size", "epochs", "accumulate"):
             if (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name} must be at least 1; got {value}")
-        for name in ("learning_rate", "eps"):
+        for name in ("learning_rate", "eps", "unmasked_step"):
             if not 0 < (value := getattr(self, name)) < float("inf"):
                 raise ValueError(f"{name} must be positive; got {value}")
         for name in ("max_steps", "warmup", "weight_decay", "clip"):
@@ -101,6 +104,8 @@ class Recipe:
             raise ValueError(f"milestones are shares of the run in (0, 1); got {self.milestones}")
         if self.muon and (self.weight_decay or self.decoupled):
             raise ValueError("there is no weight decay with Muon; leave out one of the two")
+        if self.unmasked_step != 1 and not self.muon:
+            raise ValueError("unmasked_step is of Muon; set muon too, or leave it out")
 
     def changed(self, **overrides: Any) -> Recipe:
         """This recipe with other values; None leaves a value as it is."""
