@@ -42,8 +42,13 @@ def test_bench_of_nothing(fails, model):
         assert fails(["bench", "invert", model, "--time-limit", limit], "time limit", "at least 0")
 
 
+def test_the_net_of_folder_is_not_known_before_its_pictures(fails):
+    assert fails(["info", "folder"], "mintnet train folder", "cifar10")
+
+
 def test_options_of_training_that_contradict_each_other(fails):
     assert fails(["train", "digits", "--plain", "--compile"], "--plain", "--compile")
+    assert fails(["train", "digits", "--unmasked-step", 0.3], "unmasked_step", "muon")
 
 
 @pytest.fixture

@@ -95,3 +95,14 @@ def test_kernels_without_a_mask_take_their_share_of_the_step() -> None:
         moved = (weight.detach() - before[weight]).square().sum()
         rms = float(moved / (weight.numel() if mask is None else mask.sum())) ** 0.5
         assert abs(rms / (0.01 * RMS) - (0.25 if mask is None else 1)) < 1e-3
+
+
+def test_a_copy_goes_on_as_the_optimizer_would() -> None:
+    torch.manual_seed(2)
+    layer = MintLayer(2, 3, (4, 4))
+    optimizer = _optimizer(layer, unmasked=0.5)
+    _step(layer, optimizer)
+    twin, twin_optimizer = copy.deepcopy((layer, optimizer))
+    assert [_step(layer, optimizer) for _ in range(3)] == [
+        _step(twin, twin_optimizer) for _ in range(3)
+    ]

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mintnet.cli.command import Command
-from mintnet.cli.output import console, strong
+from mintnet.cli.output import console, in_words, strong
 
 if TYPE_CHECKING:
     from mintnet.bijections import TriangularBijection
@@ -32,6 +32,12 @@ class Info(Command):
         from mintnet.models.storage import SHIPPED
 
         named = not Path(self.model).exists()
+        if named and self.model == "folder":
+            raise ValueError(
+                "the net of folder follows the size of your pictures; train one (mintnet train "
+                "folder --data PICTURES --run RUN), then mintnet info RUN; other presets: "
+                f"{', '.join(PRESETS)}"
+            )
         if named and self.model in PRESETS and self.model not in SHIPPED:
             flow, config, origin = Flow.preset(self.model), {}, "preset, fresh weights"
         elif (figures := info_classifier(self.model)) is not None:
@@ -66,7 +72,7 @@ def _print(
     out = console()
     out.print(f"{strong(name)}  ({escape(origin)})")
     table = Table(box=None, show_header=False, pad_edge=False)
-    for label, value in [*facts, *((key, _short(value)) for key, value in extra.items())]:
+    for label, value in [*facts, *((key, in_words(value)) for key, value in extra.items())]:
         table.add_row(label, escape(value))
     out.print(table)
     layers = Table(title="Layers", title_justify="left", title_style="bold")
@@ -91,9 +97,3 @@ def _size(part: TriangularBijection) -> int:
     if isinstance(part, MintLayer):
         return part.parameter_count()
     return sum(parameter.numel() for parameter in part.parameters())
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {v}" for k, v in value.items() if v not in (None, False))
-    return str(value)

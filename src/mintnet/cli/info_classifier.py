@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from mintnet.cli.output import console, strong
+from mintnet.cli.output import console, in_words, strong
 from mintnet.models import CLASSIFIERS, Classifier, ResNet
 from mintnet.models.labelled import ImageClassifier
 from mintnet.models.storage import SHIPPED
@@ -35,7 +35,7 @@ def info_classifier(name: str) -> dict[str, Any] | None:
     known = {"kind", "net", "format", "pixels", "classes"}
     extra = {key: value for key, value in config.items() if key not in known}
     facts = classifier_facts(model)
-    _print(name, origin, [*facts, *((key, _short(value)) for key, value in extra.items())], model)
+    _print(name, origin, [*facts, *((key, in_words(value)) for key, value in extra.items())], model)
     layers = model.layers() if isinstance(model, Classifier) else []
     return {
         "model": name,
@@ -78,9 +78,3 @@ def _print(name: str, origin: str, facts: list[tuple[str, str]], model: ImageCla
     for label, value in facts:
         table.add_row(label, escape(value))
     out.print(table)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {v}" for k, v in value.items() if v not in (None, False))
-    return str(value)

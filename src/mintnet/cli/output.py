@@ -36,6 +36,18 @@ def strong(words: object) -> str:
     return f"[bold]{escape(str(words))}[/]"
 
 
+def in_words(value: object) -> str:
+    """A value of a model's config for a table.
+
+    Examples:
+        >>> in_words({"name": "mnist", "grey": False})
+        'name mnist'
+    """
+    if isinstance(value, dict):
+        return ", ".join(f"{k} {v}" for k, v in value.items() if v not in (None, False))
+    return str(value)
+
+
 PLOTS = (".png", ".svg", ".pdf")
 """What plots can be written as."""
 

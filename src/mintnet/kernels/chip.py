@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mintnet.kernels.mint import GATHERED, Prepared, closing, compiled, seen_taps
+from mintnet.kernels.wavefront import power_of_2
 
 WIDTHS = (16, 32, 64, 128)
 """Padded hidden widths that the kernels have blocks for."""
@@ -117,7 +118,7 @@ def columns_of(channels: int, size: int, upper: bool) -> int:
         >>> columns_of(1, 3, upper=False), columns_of(4, 3, upper=False)
         (16, 64)
     """
-    return max(16, _power_of_2(len(seen_taps(channels, size, upper)) * channels))
+    return max(16, power_of_2(len(seen_taps(channels, size, upper)) * channels))
 
 
 class _How(NamedTuple):
@@ -184,7 +185,7 @@ class _Chip(torch.autograd.Function):
             code.second_kernel[(-(-pixels // tuning.second.block),)](
                 *(x, h1, first, second, third, b1, b2, product, v2, parts, slope, *how.places),
                 COPIES=how.filters,
-                GROUPS=max(16, _power_of_2(constants["CHANNELS"])),
+                GROUPS=max(16, power_of_2(constants["CHANNELS"])),
                 **how.slots,
                 **constants,
                 **tuning.second.options,
@@ -210,7 +211,7 @@ class _Chip(torch.autograd.Function):
             -(-pixels // launch.block) for launch in (tuning.inner, tuning.outer, tuning.weight)
         )
         # As many slots as make blocks of 512 bytes a pixel, or one.
-        together = max(1, min(_power_of_2(slots), 512 // (width * h1.element_size())))
+        together = max(1, min(power_of_2(slots), 512 // (width * h1.element_size())))
         groups = -(-slots // together)
         inners, outers = min(inner_blocks, tuning.programs), min(outer_blocks, tuning.programs)
         weights = min(weight_blocks, max(1, tuning.programs // groups))
@@ -269,8 +270,3 @@ def _collect(parts: Tensor, sums: Tensor, how: _How, sign: int) -> None:
     block = 256
     grid = (-(-sums.numel() // block),)
     collect_kernel[grid](parts, sums, *how.places, SIGN=sign, **constants, BLOCK=block)
-
-
-def _power_of_2(size: int) -> int:
-    """The least power of 2 that is not smaller."""
-    return 1 << (size - 1).bit_length()

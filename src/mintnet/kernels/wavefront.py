@@ -70,9 +70,9 @@ def wavefront_kernel(
     batch, channels, height, width = z.shape
     hidden, taps = layer.w2.shape[0], layer.w2.shape[-1]
     copies, radius = hidden // channels, taps // 2
-    block_c = max(16, _power_of_2(channels))
-    block_k = max(16, _power_of_2(copies))
-    block_w = min(64, max(16, _power_of_2(hidden)))
+    block_c = max(16, power_of_2(channels))
+    block_k = max(16, power_of_2(copies))
+    block_w = min(64, max(16, power_of_2(hidden)))
     wide = -(-hidden // block_w) * block_w
     rows = (height + 2 * radius) * (width + 2 * radius)
     # Rows of a cache are places of the padded image; their entries are channels.
@@ -143,6 +143,11 @@ def wavefront_kernel(
     return x, steps
 
 
-def _power_of_2(size: int) -> int:
-    """The least power of 2 that is not smaller."""
+def power_of_2(size: int) -> int:
+    """The least power of 2 that is not smaller.
+
+    Examples:
+        >>> power_of_2(5), power_of_2(8)
+        (8, 8)
+    """
     return 1 << (size - 1).bit_length()

@@ -105,6 +105,11 @@ class Muon(torch.optim.Adam):
         """Kernels of one shape, all or none with a mask, whose steps are found together."""
         self._joined: list[Tensor | None] | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy needs besides what torch's optimizers say of themselves."""
+        own = ("masks", "dtype", "unmasked", "stacks", "_joined")
+        return {**super().__getstate__(), **{name: getattr(self, name) for name in own}}
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step; none where ``found_inf`` says so, as for torch's fused optimizers."""
         loss = None
