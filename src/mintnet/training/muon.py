@@ -74,9 +74,8 @@ class Muon(torch.optim.Adam):
         kernels: kernels with their masks, None for no mask.
         others: parameters for Adam.
         dtype: in which matrices are made orthogonal, where it is not their own; bf16 will do.
-        unmasked: share of the step that kernels without a mask take. A mask leaves few entries
-            in a row; where there is none, a row sums over many more inputs and the same α
-            moves what comes out further.
+        unmasked: share of the step that kernels without a mask take: those of couplings, whose
+            scales are exponentials of what comes out of them.
         options: of `torch.optim.Adam`, which others are moved by.
 
     Examples:
