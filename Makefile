@@ -1,6 +1,6 @@
 # Every target does its own set-up in .venv; a second run finds it done.
 #
-#   make demo     a small network, checked and inverted; a digits model, trained; a report
+#   make demo     a small network, checked; the MNIST model, shown; a digits model, trained; a report
 #   make test     the tests (ARGS="-k mask" picks some, ARGS="-m slow" the slow ones;
 #                 WORKERS=0 for one process)
 #   make lint     ruff: rules and layout         make format   let ruff mend both

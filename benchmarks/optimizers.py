@@ -64,6 +64,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", required=True)
     args = parser.parse_args()
+    if args.unmasked_step != 1 and not (args.muon and args.couplings):
+        parser.error("--unmasked-step is for the couplings of --muon --couplings WIDTH")
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     order = torch.Generator().manual_seed(args.seed)

@@ -1,6 +1,7 @@
 """What all tests share: a fixed seed, the fixtures folder, the trained model."""
 
 import os
+import pickle
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
@@ -93,3 +94,27 @@ class Recordable(TorchDispatchMode):
 def recordable() -> Callable[[], Recordable]:
     """A context in which an operation that no CUDA graph can record is an error."""
     return Recordable
+
+
+@pytest.fixture
+def write_box():
+    """Write the anti-aliased ImageNet 32x32; return (images, labels) by name."""
+
+    rng = np.random.default_rng(0)
+
+    def write(folder: Path, *, npz: bool, count=2):
+        folder.mkdir(parents=True, exist_ok=True)
+        batches = {}
+        for name in [*(f"train_data_batch_{k}" for k in range(1, 11)), "val_data"]:
+            images = rng.integers(0, 256, (count, 3072), np.uint8)
+            labels = rng.integers(1, 1001, count)
+            batch = {"data": images, "labels": labels, "mean": images.mean(0)}
+            if npz:
+                np.savez(folder / f"{name}.npz", **batch)
+            else:
+                batch["labels"] = labels.tolist()
+                (folder / name).write_bytes(pickle.dumps(batch, 2))
+            batches[name] = images.reshape(-1, 3, 32, 32), labels
+        return batches
+
+    return write

@@ -56,4 +56,8 @@ def test_twice_in_a_row(mintnet):
         assert out.strip().endswith(page.as_uri())
         figures = json.loads(Path(f"{number}.json").read_text())
         assert 0 < figures["bits_per_dim"] < 8
+        assert 0.9 < figures["pretrained"]["bits_per_dim"] < 1.0
+        assert "all 10,000 have 0.978" in out
+        for picture in ("mnist-samples.png", "mnist-interpolation.png"):
+            assert Path("runs", name, picture).is_file()
         assert set(figures["baselines"]) == {"Gaussian on the logits", "histogram of each pixel"}

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mintnet.files import sha256
+
 
 @pytest.fixture
 def files(mintnet):
@@ -17,9 +19,24 @@ def files(mintnet):
         np.save(f"old/{name}_32x32.npy", images)
 
 
+SMALL = ("--pairs", 1, 1, 1, "--filters", 1, 1, 1, "--batch-size", 4, "--sample-every", 0)
+
+
+@pytest.mark.parametrize("npz", [False, True])
+def test_train_and_evaluate_the_anti_aliased_version(mintnet, write_box, npz):
+    write_box(Path("box"), npz=npz)
+    made = mintnet("train", "imagenet32", "--data", "box", "--run", "r", "--max-steps", 1, *SMALL)
+    assert made.code == 0 and "imagenet32-box: 19 training and 1 held-out images" in made.out
+    found = mintnet("evaluate", "r", "--json", "figures.json")
+    assert found.code == 0 and "2 test images of imagenet32-box" in found.out
+    figures = json.loads(Path("figures.json").read_text())
+    assert figures["command"] == "mintnet evaluate r --json figures.json"
+    assert figures["weights_sha256"] == sha256(Path("r/last/model.safetensors"))
+    assert {"commit", "machine"} <= figures.keys() and figures["precision"] == "float32"
+
+
 def test_train_and_evaluate(mintnet, fails, files, monkeypatch):
-    small = ("--pairs", 1, 1, 1, "--filters", 1, 1, 1, "--batch-size", 4, "--sample-every", 0)
-    made = mintnet("train", "imagenet32", "--data", "old", "--run", "r", "--max-steps", 1, *small)
+    made = mintnet("train", "imagenet32", "--data", "old", "--run", "r", "--max-steps", 1, *SMALL)
     assert made.code == 0, made.err
     assert "imagenet32-old: 11 training and 1 held-out images" in made.out
     assert "1 steps of 4 images on cpu" in made.out and "validating on 1 images" in made.out

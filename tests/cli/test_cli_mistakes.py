@@ -48,7 +48,10 @@ def test_the_net_of_folder_is_not_known_before_its_pictures(fails):
 
 def test_options_of_training_that_contradict_each_other(fails):
     assert fails(["train", "digits", "--plain", "--compile"], "--plain", "--compile")
-    assert fails(["train", "digits", "--unmasked-step", 0.3], "unmasked_step", "muon")
+    share = ["--unmasked-step", 0.3]
+    assert fails(["train", "digits", *share], "unmasked_step", "muon")
+    assert fails(["train", "digits", "--muon", *share], "--unmasked-step", "--couplings")
+    assert fails(["train", "digits", "--muon", "--unmasked-step", 3], "share", "3")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from mintnet import Classifier, Flow
 from mintnet.data import mnist_slice
@@ -23,6 +24,10 @@ def test_the_package_has_what_it_promises() -> None:
 def test_every_shipped_model_loads_and_stays_small(name: str) -> None:
     assert (SHIPPED[name] / WEIGHTS).stat().st_size < 60e6
     model = load_model(name)
+    stored = load_file(SHIPPED[name] / WEIGHTS)
+    assert all(v.dtype == torch.float16 for v in stored.values() if v.is_floating_point())
+    if isinstance(model, Flow):  # entries that a mask clears are left out
+        assert sum(value.numel() for value in stored.values()) == model.net.parameter_count()
     assert not model.training
     assert all(bool(p.isfinite().all()) for p in model.parameters())
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from mintnet.cli.command import Command, Count, Model
+from mintnet.cli.command import Command, Count, Model, with_origin
 from mintnet.cli.output import PLOTS, check_output, console, write_picture
 
 
@@ -158,10 +158,3 @@ class Properties(Command):
         for line in figures["differences"]:
             out.print(f"differs: {line}")
         return with_origin(self, figures)
-
-
-def with_origin(command: Command, figures: dict[str, Any]) -> dict[str, Any]:
-    """The figures, with the command and the commit that made them; the machine is among them."""
-    from mintnet.bench.machine import commit
-
-    return {"command": command.typed, "commit": commit(), **figures}

@@ -9,8 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from mintnet.cli.bench import with_origin
-from mintnet.cli.command import Command, Count, Model
+from mintnet.cli.command import Command, Count, Model, with_origin
 from mintnet.cli.output import PLOTS, check_output, console, write_picture
 
 COLUMNS = (

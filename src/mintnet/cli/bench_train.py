@@ -12,8 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from mintnet.cli.bench import with_origin
-from mintnet.cli.command import Command
+from mintnet.cli.command import Command, with_origin
 from mintnet.cli.output import PLOTS, check_output, console, write_picture
 
 COLUMNS = ("way", "batch", "images/s", "×", "ms", "±", "GiB", "TFLOP/s", "product", "copy")

@@ -44,6 +44,13 @@ class Command(ABC):
         """Do the work, print for people, and return the figures as plain data."""
 
 
+def with_origin(command: Command, figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures, with the command and the commit that made them; the machine is among them."""
+    from mintnet.bench.machine import commit
+
+    return {"command": command.typed, "commit": commit(), **figures}
+
+
 @dataclass(kw_only=True)
 class ModelCommand(Command):
     """A command about a trained model."""

@@ -19,7 +19,10 @@ from mintnet.cli.output import console, strong
 
 @dataclass(kw_only=True)
 class Demo(Command):
-    """Check a small network, train one on digits, compare it with simple models, write a report."""
+    """Check a small network, train one on digits, show the MNIST model of the package, report.
+
+    The report compares the trained one with simple models.
+    """
 
     run_folder: Annotated[Path, tyro.conf.arg(name="run")] = Path("runs/demo")
     """Run folder; with a finished run in it, the next free number is added to the name."""

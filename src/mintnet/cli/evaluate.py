@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from mintnet.cli.command import Command, Model
+from mintnet.cli.command import Command, Model, with_origin
 from mintnet.cli.output import console
 
 
@@ -47,10 +47,15 @@ class Evaluate(Command):
 
     def run(self) -> dict[str, Any]:
         """Evaluate, and return the figures."""
+        import torch
+
+        from mintnet.bench.machine import machine
         from mintnet.cli.classifier import is_classifier
         from mintnet.cli.evaluate_classifier import evaluate_classifier
+        from mintnet.files import sha256
         from mintnet.models.flow import Flow
         from mintnet.models.locate import locate
+        from mintnet.models.storage import WEIGHTS
         from mintnet.training import Devices, evaluate
         from mintnet.training.data import data_of
         from mintnet.training.devices import is_first_process
@@ -61,13 +66,15 @@ class Evaluate(Command):
         if self.out is not None:
             raise ValueError("--out is for classifiers; a density model has no picture here")
         data = data_of(folder, self.split, self.data_set, self.data)
+        flow, weights = Flow.load(folder), sha256(folder / WEIGHTS)
+        devices = Devices(self.devices, self.nodes, self.accelerator)
         result = evaluate(
-            Flow.load(folder),
+            flow,
             data,
             draws=self.draws,
             seed=self.seed,
             batch_size=self.batch_size,
-            devices=Devices(self.devices, self.nodes, self.accelerator),
+            devices=devices,
         )
         if is_first_process():
             console().print(
@@ -76,10 +83,13 @@ class Evaluate(Command):
                 f"{result.draws} draw{'s' if result.draws > 1 else ''} of noise",
                 markup=False,
             )
-        return {
+        figures = {
             "model": self.model,
+            "weights_sha256": weights,
             "data": data.name,
             "split": self.split,
-            "precision": "float32",
+            "precision": str(next(flow.parameters()).dtype).removeprefix("torch."),
             **result.to_dict(),
+            "machine": machine(torch.device("cuda" if devices.cuda else "cpu")),
         }
+        return with_origin(self, figures)

@@ -233,6 +233,8 @@ def _task(plan: Plan, data: ImageData, saved: dict[str, Any] | None) -> Task:
         plan.centre,
         plan.couplings,
     )
+    if plan.recipe.unmasked_step != 1 and not flow.net.config.couplings:
+        raise RunError("--unmasked-step is for couplings, and this network has none: --couplings")
     if plan.init is not None:
         start = load_flow(plan.init)
         if (start.net.config, start.levels) != (flow.net.config, flow.levels):

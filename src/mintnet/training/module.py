@@ -172,9 +172,8 @@ class TrainingModule(LightningModule):
         if recipe.muon:
             fast = self.task.fast
             dtype = None if fast is None else fast.dtype
-            optimizer = Muon(
-                *kernels_of(self.model), dtype=dtype, unmasked=recipe.unmasked_step, **options
-            )
+            share = recipe.unmasked_step
+            optimizer = Muon(*kernels_of(self.model), dtype=dtype, unmasked=share, **options)
         elif recipe.decoupled:
             optimizer = torch.optim.AdamW(decay_groups(self.model), **options)
         else:

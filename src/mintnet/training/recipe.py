@@ -104,6 +104,8 @@ class Recipe:
             raise ValueError(f"milestones are shares of the run in (0, 1); got {self.milestones}")
         if self.muon and (self.weight_decay or self.decoupled):
             raise ValueError("there is no weight decay with Muon; leave out one of the two")
+        if not self.unmasked_step <= 1:
+            raise ValueError(f"unmasked_step is a share, 1 at most; got {self.unmasked_step}")
         if self.unmasked_step != 1 and not self.muon:
             raise ValueError("unmasked_step is of Muon; set muon too, or leave it out")
 
