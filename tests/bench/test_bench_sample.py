@@ -142,6 +142,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     content = json.loads(figures.read_text())
     assert shlex.split(content["command"]) == ["mintnet", *arguments, *more]
     assert content["commit"] == commit() and content["machine"]["tf32"] is False
+    assert "did not invert" not in out
+    main([*arguments, "--repeats", "1", "--step", "2.5", "--out", str(plot)])
+    assert "Algorithm 1 did not invert 3 samples" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -32,7 +32,8 @@ def test_train_and_evaluate_the_anti_aliased_version(mintnet, write_box, npz):
     figures = json.loads(Path("figures.json").read_text())
     assert figures["command"] == "mintnet evaluate r --json figures.json"
     assert figures["weights_sha256"] == sha256(Path("r/last/model.safetensors"))
-    assert {"commit", "machine"} <= figures.keys() and figures["precision"] == "float32"
+    assert figures["commit"] and figures["precision"] == "float32"
+    assert figures["machine"]["tf32"] is False
 
 
 def test_train_and_evaluate(mintnet, fails, files, monkeypatch):

@@ -22,6 +22,7 @@ def machine(device: torch.device) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "python": platform.python_version(),
+        "tf32": torch.backends.cudnn.allow_tf32,
     }
 
 

@@ -56,6 +56,7 @@ class Evaluate(Command):
         from mintnet.models.flow import Flow
         from mintnet.models.locate import locate
         from mintnet.models.storage import WEIGHTS
+        from mintnet.precision import true_float32
         from mintnet.training import Devices, evaluate
         from mintnet.training.data import data_of
         from mintnet.training.devices import is_first_process
@@ -83,6 +84,8 @@ class Evaluate(Command):
                 f"{result.draws} draw{'s' if result.draws > 1 else ''} of noise",
                 markup=False,
             )
+        with true_float32():  # as `evaluate` computes
+            where = machine(torch.device("cuda" if devices.cuda else "cpu"))
         figures = {
             "model": self.model,
             "weights_sha256": weights,
@@ -90,6 +93,6 @@ class Evaluate(Command):
             "split": self.split,
             "precision": str(next(flow.parameters()).dtype).removeprefix("torch."),
             **result.to_dict(),
-            "machine": machine(torch.device("cuda" if devices.cuda else "cpu")),
+            "machine": where,
         }
         return with_origin(self, figures)
