@@ -33,6 +33,7 @@ def test_train_and_evaluate_the_anti_aliased_version(mintnet, write_box, npz):
     assert figures["command"] == "mintnet evaluate r --json figures.json"
     assert figures["weights_sha256"] == sha256(Path("r/last/model.safetensors"))
     assert figures["commit"] and figures["precision"] == "float32"
+    assert "on 1 test images" in mintnet("evaluate", "r", "-n", 1).out
     assert figures["machine"]["tf32"] is False
 
 

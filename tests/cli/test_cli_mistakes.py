@@ -48,6 +48,10 @@ def test_the_net_of_folder_is_not_known_before_its_pictures(fails):
 
 def test_options_of_training_that_contradict_each_other(fails):
     assert fails(["train", "digits", "--plain", "--compile"], "--plain", "--compile")
+    assert fails(["train", "digits", "--no-validation", "--validation", 0.1], "--validation")
+    for option, value in (("--milestones", 0.5), ("--hold", 0.5)):
+        words = ["train", "digits", "--schedule", "cosine", option, value]
+        assert fails(words, option[2:], "--schedule")
     share = ["--unmasked-step", 0.3]
     assert fails(["train", "digits", *share], "unmasked_step", "muon")
     assert fails(["train", "digits", "--muon", *share], "--unmasked-step", "--couplings")

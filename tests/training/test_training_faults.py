@@ -13,6 +13,7 @@ import torch
 from training_processes import TINY, finish, start
 
 from mintnet import files
+from mintnet.data import load
 from mintnet.models import Classifier, Flow
 from mintnet.models.locate import load_flow
 from mintnet.training import Cadence, Devices, RunError, train
@@ -545,9 +546,24 @@ def test_begin_with_the_weights_of_another_run(tmp_path, tiny):
     for a, b in zip(one.parameters(), two.parameters(), strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
     with pytest.raises(
-        RunError, match=r"another network: filters .3, 1. and not .2, 1.; give it by --filters"
+        RunError, match=r"another network: filters .3, 1. and not .2, 1.; leave out --filters"
     ):
         tiny(tmp_path / "three", init=str(tmp_path / "one"), filters=(2, 1))
+
+
+def test_what_is_not_said_is_that_of_the_model_to_begin_with(tmp_path, tiny):
+    tiny(tmp_path / "one", couplings=4, validation=0.1)
+    started = {"init": str(tmp_path / "one"), "batch_size": 16, "max_steps": 1}
+    for number, given in enumerate(({}, {"validation": 0.2, "warmup": 3}), 1):
+        train("digits", tmp_path / str(number), cadence=Cadence(samples=0), **started, **given)
+        plan = json.loads((tmp_path / str(number) / "run.json").read_text())["plan"]
+        assert (plan["pairs"], plan["filters"], plan["couplings"]) == ([1, 1], [3, 1], 4)
+        expected = (given.get("validation", 0.1), given.get("warmup", 200))
+        assert (plan["recipe"]["validation"], plan["recipe"]["warmup"]) == expected
+    one, two = (Flow.load(tmp_path / name).bits_per_dim for name in ("one", "1"))
+    images = load("digits", "test").images[:20]
+    with torch.no_grad():  # a step does no harm
+        assert abs(float(two(images).mean() - one(images).mean())) < 0.02
 
 
 def test_weights_come_with_the_logit_that_they_were_trained_behind(tmp_path, tiny):

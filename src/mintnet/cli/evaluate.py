@@ -32,6 +32,8 @@ class Evaluate(Command):
     """The data set, where it is not the model's own: digits, mnist, cifar10, imagenet32, folder."""
     split: Literal["test", "train"] = "test"
     """Which part of the data set."""
+    count: Annotated[int | None, tyro.conf.arg(aliases=["-n"])] = None
+    """How many images, from the first on; all if not given."""
     seed: int = 0
     """Of the noise."""
     batch_size: int = 100
@@ -67,6 +69,7 @@ class Evaluate(Command):
         if self.out is not None:
             raise ValueError("--out is for classifiers; a density model has no picture here")
         data = data_of(folder, self.split, self.data_set, self.data)
+        data = data if self.count is None else data.first(self.count)
         flow, weights = Flow.load(folder), sha256(folder / WEIGHTS)
         devices = Devices(self.devices, self.nodes, self.accelerator)
         result = evaluate(

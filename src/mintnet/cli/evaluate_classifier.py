@@ -30,6 +30,7 @@ def evaluate_classifier(command: Evaluate) -> dict[str, Any]:
     check_output(path, [".png"])
     opened = open_classifier(command.model, "cpu")  # Lightning moves it
     data = opened.images(command.data, command.data_set, command.split)
+    data = data if command.count is None else data.first(command.count)
     found = measure(
         opened.model,
         data,

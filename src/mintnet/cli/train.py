@@ -92,7 +92,8 @@ class Train(Command):
     centre: float | None = None
     """Of the logit: what the zeros around an image stand for. -6.54 where pixels are black."""
     init: str | None = None
-    """A model to begin with, instead of fresh weights."""
+    """A model to begin with, instead of fresh weights; network and --validation are its own,
+    --warmup is 200."""
     devices: str | None = None
     """A number, or auto for all there are."""
     nodes: int | None = None
@@ -131,6 +132,8 @@ class Train(Command):
         given["amsgrad"] = False if self.adam else None
         given["data"] = None if self.data is None else str(self.data)
         if self.no_validation:
+            if self.validation:
+                raise ValueError("--validation holds images out and --no-validation none: take one")
             given["validation"] = 0.0
         figures = train(
             self.preset,
@@ -163,4 +166,6 @@ def _summary(figures: dict[str, Any]) -> str:
     best = figures["best"]
     name, at = figures["figure"], figures["best_step"]
     held = "" if best is None else f", best validation {name} {best:.3f} at {at}"
-    return f"{figures['run']}: {figures['steps']} steps in {figures['seconds']:.0f} s{held}"
+    steps, seconds = figures["steps"], figures["seconds"]
+    taken = f"{steps} step{'s' * (steps != 1)} in {seconds:.0f} s (validation and samples aside)"
+    return f"{figures['run']}: {taken}{held}"

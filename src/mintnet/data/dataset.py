@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -54,6 +54,18 @@ class ImageData:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def first(self, count: int) -> ImageData:
+        """The first images; all, where there are no more.
+
+        Examples:
+            >>> len(ImageData("grey", torch.zeros(5, 1, 4, 6, dtype=torch.uint8)).first(2))
+            2
+        """
+        if count < 1:
+            raise ValueError(f"expected a count of at least 1; got {count}")
+        labels = None if self.labels is None else self.labels[:count]
+        return replace(self, images=self.images[:count], labels=labels)
 
     @property
     def shape(self) -> tuple[int, int, int]:

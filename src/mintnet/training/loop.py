@@ -12,7 +12,8 @@ from mintnet.data import ImageData
 from mintnet.files import clear_scraps
 from mintnet.models.flow import Flow
 from mintnet.models.labelled import ImageClassifier
-from mintnet.models.locate import load_flow, load_model
+from mintnet.models.locate import load_flow, load_model, locate
+from mintnet.models.storage import read_config
 from mintnet.training.build import build_classifier, build_flow, describe, size_warning
 from mintnet.training.cadence import Cadence
 from mintnet.training.classification import ClassificationTask
@@ -117,7 +118,8 @@ def _train(
     if saved:
         _same_images(folder, saved["data"], facts)
     module = TrainingModule(task, data, plan, start)
-    keeper = Housekeeping(folder, cadence, progress, {"preset": plan.preset, "data": facts}, start)
+    extra = {"preset": plan.preset, "data": facts, "validation": plan.recipe.validation}
+    keeper = Housekeeping(folder, cadence, progress, extra, start)
     if module.step >= module.total:
         progress.note(f"{folder.path} is finished: {module.step} steps; nothing to do")
         return _figures(module, keeper, folder, resumed_from=module.step)
@@ -127,6 +129,11 @@ def _train(
         folder.write_configuration(
             {"plan": plan.to_dict(), "data": facts, "model": task.describe(), "steps": module.total}
         )
+        if plan.init is not None:
+            progress.note(
+                f"begun with {plan.init}: its network; {plan.recipe.validation:g} of the images "
+                f"held out; the learning rate rises over {plan.recipe.warmup} steps"
+            )
         warning = size_warning(data.shape[1])
         if plan.preset == "folder" and plan.pairs is None and warning:
             progress.note(f"warning: {warning}")
@@ -207,13 +214,34 @@ def _plan(
     preset: str, folder: RunFolder, resume: bool, given: dict[str, Any]
 ) -> tuple[Plan, dict[str, Any] | None]:
     """The plan, and what the folder says about itself if a run is there to go on with."""
-    fresh = Plan.of(preset, **given)  # names an unknown preset before anything else
+    Plan.of(preset, **given)  # names an unknown preset before anything else
     if not resume:
         folder.require_empty()
     if folder.is_empty() or not resume:
-        return fresh, None
+        return Plan.of(preset, **{**given, **_of_start(preset, given)}), None
     saved = folder.read_configuration()
     return Plan.resumed(saved, str(folder.path), preset, **given), saved
+
+
+WARMUP = 200
+"""Steps over which the learning rate rises where trained weights are begun with."""
+
+
+def _of_start(preset: str, given: dict[str, Any]) -> dict[str, Any]:
+    """What is not given, for a model to begin with: its network, what was held out, a warm-up.
+
+    Images that were held out from it are chosen by the same share; with a larger one it would be
+    validated on images that it was trained on. Without a warm-up the first step, before there are
+    moments to speak of, undoes what was learnt.
+    """
+    if given.get("init") is None:
+        return {}
+    config = read_config(locate(given["init"]))
+    taken = {"validation": config.get("validation"), "warmup": WARMUP}
+    if config.get("kind") == "flow" and data_and_kind(preset)[1] == "flow":
+        net = config.get("net", {})
+        taken.update((name, net.get(name)) for name in _OPTIONS if net.get(name))
+    return {name: value for name, value in taken.items() if given.get(name) is None}
 
 
 def _task(plan: Plan, data: ImageData, saved: dict[str, Any] | None) -> Task:
@@ -254,8 +282,10 @@ def _differences(start: Flow, flow: Flow) -> str:
     theirs, ours = (dict(f.net.config.to_dict(), levels=f.levels) for f in (start, flow))
     unlike = [name for name in ours if ours[name] != theirs[name]]
     said = ", ".join(f"{name} {theirs[name]} and not {ours[name]}" for name in unlike)
-    options = [f"--{n.replace('_', '-')}" for n in unlike if n in _OPTIONS]
-    return f"{said}; " + (f"give it by {', '.join(options)}" if options else "choose another")
+    if not set(unlike) <= set(_OPTIONS):
+        return f"{said}; choose another"
+    options = [f"--{name.replace('_', '-')}" for name in unlike]
+    return f"{said}; leave out {', '.join(options)}"
 
 
 _OPTIONS = ("pairs", "filters", "kernel_size", "couplings")

@@ -57,6 +57,12 @@ class Plan:
         if given.get("muon"):  # which has no weight decay: a preset's is not meant
             given.setdefault("weight_decay", 0.0)
         recipe = recipe_for(preset).changed(**{k: v for k, v in given.items() if k in _RECIPE})
+        for name, schedule in (("milestones", "step"), ("decay", "step"), ("hold", "linear")):
+            if name in given and recipe.schedule != schedule:
+                raise ValueError(
+                    f"{name} is of the {schedule} schedule; this run has {recipe.schedule}: give "
+                    f"--schedule {schedule}, or leave it out"
+                )
         return Plan(preset, recipe, **{k: v for k, v in given.items() if k not in _RECIPE})
 
     @staticmethod
