@@ -167,5 +167,5 @@ def _summary(figures: dict[str, Any]) -> str:
     name, at = figures["figure"], figures["best_step"]
     held = "" if best is None else f", best validation {name} {best:.3f} at {at}"
     steps, seconds = figures["steps"], figures["seconds"]
-    taken = f"{steps} step{'s' * (steps != 1)} in {seconds:.0f} s (validation and samples aside)"
+    taken = f"{steps} step{'s' * (steps != 1)} in {seconds:.0f} s of training"
     return f"{figures['run']}: {taken}{held}"
