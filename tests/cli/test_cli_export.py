@@ -97,6 +97,7 @@ def test_the_demo_shows_the_shipped_model(tmp_path, shipped_mnist, capsys):
 def test_some_images_of_mnist_need_no_files(mintnet, shipped_mnist):
     code, out, err = mintnet("reconstruct", "mnist", "-n", 2, "--solver", "wavefront")
     assert code == 0 and "2 of 2 images came back byte for byte" in out, err
+    assert "128 test images of MNIST come with the package" in out and "are shown" not in out
     for command, model in product(("evaluate", "report"), ("mnist", "mnist-classifier")):
         code, _, err = mintnet(command, model)  # figures are of the whole test set
         assert code == 1 and "say with --data" in err

@@ -109,4 +109,13 @@ class DataCommand(ModelCommand):
 
     def images(self, model: OpenModel, few: bool = False) -> ImageData:
         """The images that the options name; ``few`` as of `OpenModel.images`."""
-        return model.images(self.data, self.data_set, self.split, few)
+        from mintnet.cli.output import console
+        from mintnet.data.mnist_slice import SLICE
+
+        data = model.images(self.data, self.data_set, self.split, few)
+        if data.name == SLICE:
+            words = (
+                f"{len(data)} test images of MNIST come with the package; --data DIR takes others"
+            )
+            console().print(words, style="dim")
+        return data

@@ -57,5 +57,5 @@ class Reconstruct(DataCommand):
             f"{float(result.errors.max()):.2e}, with pixels in [[0, 1]".replace("[[", r"\[")
         )
         print_certificate(out, facts)
-        out.print(words)
+        out.print(words if total <= self.shown else f"{words} ({self.shown} of {total} are shown)")
         return {"picture": path, **facts, **result.to_dict()}

@@ -12,6 +12,8 @@ import torch
 
 from mintnet.data.dataset import ImageData
 
+SLICE = "mnist-slice"
+
 
 def mnist_slice() -> ImageData:
     """128 images of 28 × 28 pixels with labels: too few for a figure, enough to see a model work.
@@ -28,4 +30,4 @@ def mnist_slice() -> ImageData:
         np.load(file, allow_pickle=False) as table,
     ):
         images, labels = table["images"][:, None], table["labels"].astype(np.int64)
-    return ImageData("mnist-slice", torch.from_numpy(images), torch.from_numpy(labels), levels=256)
+    return ImageData(SLICE, torch.from_numpy(images), torch.from_numpy(labels), levels=256)
