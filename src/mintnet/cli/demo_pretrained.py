@@ -12,8 +12,6 @@ from mintnet.cli.output import certificate, print_certificate, write_picture
 
 NAME = "mnist"
 SAMPLES = 16
-WHOLE = 0.978
-"""Bits per dimension of the whole test set, see docs/results.md."""
 
 
 def show_pretrained(out: Console, folder: Path, seed: int = 0) -> dict[str, Any]:
@@ -27,6 +25,7 @@ def show_pretrained(out: Console, folder: Path, seed: int = 0) -> dict[str, Any]
     from mintnet.data.mnist_slice import mnist_slice
     from mintnet.figures import image_grid, interpolate, solve_in_batches
     from mintnet.models import Flow
+    from mintnet.models.storage import SHIPPED, read_config
     from mintnet.training import evaluate
 
     flow, data = Flow.from_pretrained(NAME), mnist_slice()
@@ -41,10 +40,11 @@ def show_pretrained(out: Console, folder: Path, seed: int = 0) -> dict[str, Any]
     out.print(f"{SAMPLES} new digits in {seconds:.1f} s: {words}")
     print_certificate(out, facts)
     found = evaluate(flow, data, batch_size=32)
+    known = read_config(SHIPPED[NAME]).get("test_bits_per_dim")
     out.print(
         f"{found.bits_per_dim:.3f} ± {found.standard_error:.3f} bits per dimension for the first "
         f"{len(data)} test images of MNIST (LeCun, Cortes and Burges; CC BY-SA 3.0), which come "
-        f"with the package too; all 10,000 have {WHOLE}."
+        f"with the package too; all 10,000 have {known}."
     )
     between, words = write_picture(
         image_grid(interpolate(flow, data.images[:4]), flow.levels, 8),

@@ -236,11 +236,14 @@ def _of_start(preset: str, given: dict[str, Any]) -> dict[str, Any]:
     """
     if given.get("init") is None:
         return {}
-    config = read_config(locate(given["init"]))
-    taken = {"validation": config.get("validation"), "warmup": WARMUP}
-    if config.get("kind") == "flow" and data_and_kind(preset)[1] == "flow":
-        net = config.get("net", {})
-        taken.update((name, net.get(name)) for name in _OPTIONS if net.get(name))
+    config, (name, kind) = read_config(locate(given["init"])), data_and_kind(preset)
+    taken: dict[str, Any] = {"warmup": WARMUP}
+    share, data = config.get("validation"), config.get("data")
+    if isinstance(share, float) and isinstance(data, dict) and data.get("name") == name:
+        taken["validation"] = share
+    if kind == "flow":
+        net = load_flow(given["init"]).net.config  # checked, which the file is not
+        taken.update((option, getattr(net, option)) for option in _OPTIONS)
     return {name: value for name, value in taken.items() if given.get(name) is None}
 
 
