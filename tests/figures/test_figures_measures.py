@@ -24,7 +24,7 @@ from mintnet.figures.invertibility import invert_with
 from mintnet.figures.round_trip import round_trip
 from mintnet.figures.tuning import FLOOR, around
 from mintnet.models import Classifier
-from mintnet.solvers import FixedPoint
+from mintnet.solvers import FixedPoint, ResidualIteration
 
 
 def test_reconstruction(flow, images):
@@ -75,6 +75,18 @@ def test_batches_change_nothing(flow):
     assert torch.allclose(whole.value, parts.value, atol=1e-5)
     assert parts.residual.shape == (7,) and len(parts.parts) == len(whole.parts)
     assert join_solutions([whole]) is whole
+
+
+@pytest.mark.parametrize("solver", [None, FixedPoint(), ResidualIteration(200)])
+def test_progress_is_told_layer_by_layer_and_changes_nothing(flow, solver):
+    z, told = flow.sample_latents(5, seed=1), []
+    silent = solve_in_batches(flow, z, solver, batch=3)
+    aloud = solve_in_batches(flow, z, solver, batch=3, tick=told.append)
+    assert sum(told) == pytest.approx(5) and all(share > 0 for share in told)
+    layers = len(layer_rows(silent))
+    assert len(told) == (2 if isinstance(solver, ResidualIteration) else 2 * (layers + 1))
+    assert torch.equal(aloud.status, silent.status)
+    assert torch.allclose(aloud.value, silent.value, atol=1e-5)
 
 
 def test_failures_are_counted(flow, images):

@@ -67,6 +67,9 @@ class Certificate:
             f"{self.blame or 'the slope is exactly 0, so the coordinate is lost'}"
         )
 
+    def __str__(self) -> str:
+        return self.message
+
     def require_injective(self, name: str) -> None:
         """Raise `NotProvedError` with the explanation unless Theorem 1 applies."""
         if not self.injective:
@@ -86,8 +89,8 @@ def certify(function: Callable[[Range], Range], shape: tuple[int, ...]) -> Certi
 
     Examples:
         >>> from mintnet.calculus import Identity, Softplus
-        >>> certify(Identity() + Softplus(), (3,)).message
-        'onto: every slope lies in [1, 2]'
+        >>> print(certify(Identity() + Softplus(), (3,)))
+        onto: every slope lies in [1, 2]
         >>> certify(Softplus(), (3,)).message
         'injective only (some targets have no preimage): every slope lies in [0, 1]'
         >>> certify(Identity() * Identity(), (3,)).injective

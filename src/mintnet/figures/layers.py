@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mintnet.bijections import TriangularBijection
 from mintnet.models import Flow
-from mintnet.solvers import Solution, Solver
+from mintnet.solvers import Auto, ResidualIteration, Solution, Solver, System
 
 BATCH = 64
 
@@ -76,9 +78,11 @@ def solve_in_batches(
     z: Tensor,
     solver: Solver | None = None,
     batch: int = BATCH,
-    tick: Callable[[int], None] | None = None,
+    tick: Callable[[float], None] | None = None,
 ) -> Solution:
-    """The inverse of the flow's net for any number of samples; ``tick`` hears of each batch.
+    """The inverse of the flow's net for any number of samples.
+
+    ``tick`` hears of each layer of each batch, as a share of the samples: n of them in all.
 
     Examples:
         >>> flow = Flow.preset("digits")
@@ -90,10 +94,43 @@ def solve_in_batches(
         raise ValueError("expected at least one sample; got none")
     solutions = []
     for part in z.split(batch):
-        solutions.append(flow.solve(part, solver))
-        if tick:
-            tick(len(part))
+        solutions.append(solve_aloud(flow, part, solver, tick))
     return join_solutions(solutions)
+
+
+def solve_aloud(
+    flow: Flow, z: Tensor, solver: Solver | None, tick: Callable[[float], None] | None
+) -> Solution:
+    """``flow.solve(z, solver)``; ``tick`` hears of shares of the samples, one a solved layer."""
+    if tick is None or isinstance(solver, ResidualIteration):  # i-ResNets look for that class
+        solution = flow.solve(z, solver)
+        if tick:
+            tick(len(z))
+        return solution
+    layers = sum(isinstance(leaf, TriangularBijection) for leaf in flow.net.chain.leaves())
+    share = len(z) / (layers + 1)  # the last one is the check end to end, and what has a formula
+    aloud = _Aloud(solver or Auto(), partial(tick, share))
+    solution = flow.solve(z, aloud)
+    tick(len(z) - share * aloud.solved)
+    return solution
+
+
+@dataclass
+class _Aloud(Solver):
+    """A solver that says when a layer is solved."""
+
+    solver: Solver
+    tell: Callable[[], None]
+    solved: int = 0
+
+    def solve(self, system: System, z: Tensor) -> Solution:
+        solution = self.solver.solve(system, z)
+        self.solved += 1
+        self.tell()
+        return solution
+
+    def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
+        return self.solver._solve(system, z, scale)
 
 
 def join_solutions(solutions: Sequence[Solution]) -> Solution:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mintnet.figures.grid import image_grid
-from mintnet.figures.layers import BATCH, join_solutions
+from mintnet.figures.layers import BATCH, join_solutions, solve_aloud
 from mintnet.models import Flow
 from mintnet.solvers import Solution, Solver
 
@@ -57,9 +57,9 @@ def reconstruct(
     images: Tensor,
     solver: Solver | None = None,
     batch: int = BATCH,
-    tick: Callable[[int], None] | None = None,
+    tick: Callable[[float], None] | None = None,
 ) -> Reconstruction:
-    """Encode images and decode them again; ``tick`` hears of each batch that is done.
+    """Encode images and decode them again; ``tick`` hears of layers, as shares of the images.
 
     Shape: images (N, C, H, W) uint8.
 
@@ -73,9 +73,7 @@ def reconstruct(
         raise ValueError("expected at least one image; got none")
     solutions = []
     for part in images.split(batch):
-        solutions.append(flow.solve(flow.encode(part), solver))
-        if tick:
-            tick(len(part))
+        solutions.append(solve_aloud(flow, flow.encode(part), solver, tick))
     solution = join_solutions(solutions)
     errors = pixel_error(flow, images, solution.value)
     return Reconstruction(images, flow.to_images(solution.value), errors, solution)
