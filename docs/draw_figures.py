@@ -17,6 +17,7 @@ from figures_src.bench import bench_rows
 from figures_src.blind_spot import blind_spot
 from figures_src.classification import classification
 from figures_src.cycle import cycle
+from figures_src.density import density
 from figures_src.growth import growth
 from figures_src.levels import levels
 from figures_src.masks import masks
@@ -30,7 +31,12 @@ from figures_src.trained import targets
 from mintnet.figures.style import LIGHT, render
 
 IDEAS = {"masks": masks, "blind-spot": blind_spot, "sets": sets, "theorem-2": theorem2}
-RECORDED = {"levels": levels, "classification": classification, "growth": growth}
+RECORDED = {
+    "levels": levels,
+    "classification": classification,
+    "density": density,
+    "growth": growth,
+}
 TRAINED = {"steps": steps, "residuals": residuals, "cycle": cycle}
 NAMES = (*IDEAS, *TRAINED, *RECORDED)
 
