@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = ("index.md", "ideas.md", "solvers.md", "distributions.md", "classification.md", "field.md")
-SIZE_LIMIT = 600_000
+SIZE_LIMITS = {".svg": 100_000, ".png": 250_000}
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,8 @@ def test_pictures_links_and_results_exist(page: Path) -> None:
 
 
 def test_pictures_are_small() -> None:
-    assert sum(path.stat().st_size for path in (DOCS / "figures").glob("*.svg")) < SIZE_LIMIT
+    for path in (DOCS / "figures").iterdir():
+        assert path.stat().st_size < SIZE_LIMITS[path.suffix], path.name
 
 
 @pytest.mark.slow
