@@ -23,7 +23,7 @@ from mintnet.figures.gather import bits_per_dim
 from mintnet.figures.invertibility import invert_with
 from mintnet.figures.round_trip import round_trip
 from mintnet.figures.tuning import FLOOR, around
-from mintnet.models import Classifier
+from mintnet.models import Classifier, Flow, MintNetConfig
 from mintnet.solvers import FixedPoint, ResidualIteration
 
 
@@ -78,7 +78,9 @@ def test_batches_change_nothing(flow):
 
 
 @pytest.mark.parametrize("solver", [None, FixedPoint(), ResidualIteration(200)])
-def test_progress_is_told_layer_by_layer_and_changes_nothing(flow, solver):
+@pytest.mark.parametrize("couplings", [0, 3])
+def test_progress_is_told_layer_by_layer_and_changes_nothing(solver, couplings):
+    flow = Flow(MintNetConfig((1, 4, 4), (1, 1), (2, 1), couplings=couplings))
     z, told = flow.sample_latents(5, seed=1), []
     silent = solve_in_batches(flow, z, solver, batch=3)
     aloud = solve_in_batches(flow, z, solver, batch=3, tick=told.append)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from safetensors.torch import load_file
 
 from mintnet import Classifier, Flow
 from mintnet.data import mnist_slice
+from mintnet.files import sha256
 from mintnet.models.locate import load_model
 from mintnet.models.storage import SHIPPED, WEIGHTS
 from registry import FIXTURES
@@ -30,6 +33,20 @@ def test_every_shipped_model_loads_and_stays_small(name: str) -> None:
         assert sum(value.numel() for value in stored.values()) == model.net.parameter_count()
     assert not model.training
     assert all(bool(p.isfinite().all()) for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["cifar10", "mnist"])
+def test_the_shipped_weights_are_those_of_the_record(name: str) -> None:
+    config = json.loads((SHIPPED[name] / "config.json").read_text())
+    record = json.loads((FIXTURES.parents[1] / config["trained"]).read_text())
+    digest = sha256(SHIPPED[name] / WEIGHTS)
+    tests = record["test"] if name == "cifar10" else record["test_of_shipped_weights"][0]
+    assert tests["weights_sha256"] == digest and tests["images"] == 10_000 and tests["draws"] >= 10
+    assert config["test_bits_per_dim"] == round(tests["bits_per_dim"], 3)
+    parts = record.get("parts", [record])
+    assert config["step"] == record["steps"] == sum(part["steps"] for part in parts)
+    assert record["training_seconds"] == sum(part["training_seconds"] for part in parts)
+    assert record["weights_used"] == load_model(name).net.parameter_count()
 
 
 @torch.no_grad()

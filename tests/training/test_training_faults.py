@@ -602,3 +602,15 @@ def test_a_run_goes_on_behind_the_logit_that_it_was_begun_with(tmp_path, tiny, m
 def test_cadence_says_what_is_wrong():
     with pytest.raises(ValueError, match="checkpoint must be at least 0; got -1"):
         Cadence(checkpoint=-1)
+
+
+def test_weights_are_saved_before_samples_are_drawn(tmp_path, tiny, monkeypatch):
+    saved = []
+
+    def samples(self, count, seed):
+        last = tmp_path / "run" / "last" / "config.json"
+        saved.append(json.loads(last.read_text())["step"] if last.exists() else None)
+
+    monkeypatch.setattr(DensityTask, "samples", samples)
+    tiny(tmp_path / "run", cadence=Cadence(samples=5, checkpoint=5))
+    assert saved == [5, 10]

@@ -42,7 +42,9 @@ class Sample(ModelCommand):
         from mintnet.figures import image_grid, solve_in_batches
 
         if self.count < 1 or self.batch < 1:
-            raise ValueError(f"--count and --batch are at least 1; got {self.count}, {self.batch}")
+            raise ValueError(
+                f"-n (--count) and --batch are at least 1; got {self.count} and {self.batch}"
+            )
         check_output(self.out, PICTURES)
         out, model = console(), self.open()
         z = model.flow.sample_latents(self.count, self.temperature, self.seed)
@@ -57,7 +59,7 @@ class Sample(ModelCommand):
             image_grid(model.flow.to_images(y), model.flow.levels), self.out
         )
         facts = certificate(solution)
-        out.print(f"{self.count} images in {seconds:.1f} s")
+        out.print(f"{self.count} image{'s' if self.count > 1 else ''} in {seconds:.1f} s")
         print_certificate(out, facts)
         out.print(words)
         return {

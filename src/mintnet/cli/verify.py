@@ -71,7 +71,9 @@ class Verify(DataCommand):
             f"{float(result.errors.mean()):.2e}"
         )
         curves = self._curves(out, model, images)
-        path, words = write_picture(_plot(curves, place.suffix.lower()[1:]), place)
+        label = f"{self.solver}: {facts['certified']} of {facts['samples']} certified"
+        reached = (label, result.typical_error)
+        path, words = write_picture(_plot(curves, reached, place.suffix.lower()[1:]), place)
         for curve in curves:
             out.print(
                 f"Algorithm 1, α = 1/{1 / curve.step:g}, {curve.errors.shape[1]} images: error "
@@ -115,12 +117,12 @@ class Verify(DataCommand):
             ]
 
 
-def _plot(curves: list[ErrorCurve], kind: str) -> bytes:
+def _plot(curves: list[ErrorCurve], reached: tuple[str, float], kind: str) -> bytes:
     from functools import partial
 
     from mintnet.figures import draw_error_curves, render
 
-    return render(partial(draw_error_curves, curves=curves), kind=kind)
+    return render(partial(draw_error_curves, curves=curves, reached=reached), kind=kind)
 
 
 def _print_layers(out: Console, rows: list[LayerRow]) -> None:

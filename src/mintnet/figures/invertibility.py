@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mintnet.bijections.triangular import TriangularBijection
-from mintnet.figures.reconstruction import pixel_error
+from mintnet.figures.reconstruction import logs, pixel_error
 from mintnet.figures.style import Theme, legend
 from mintnet.models import Flow
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ITERATIONS = (1, 2, 4, 8, 16, 32, 60, 90, 120)
-_LEAST = 1e-18  # below what float32 can tell apart; its logarithm is finite
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,12 @@ class ErrorCurve:
     @property
     def centre(self) -> list[float]:
         """exp of the mean of the log error, at each point."""
-        return _logs(self.errors).mean(1).exp().tolist()
+        return logs(self.errors).mean(1).exp().tolist()
 
     @property
     def spread(self) -> list[float]:
         """exp of the standard deviation of the log error: the band is centre · spread^±1."""
-        return _logs(self.errors).std(1, correction=0).exp().tolist()
+        return logs(self.errors).std(1, correction=0).exp().tolist()
 
     def to_dict(self) -> dict[str, Any]:
         """The curve as plain data."""
@@ -113,8 +112,13 @@ def _iterate(layer: TriangularBijection, z: Tensor, step: float, count: int) -> 
     return x
 
 
-def draw_error_curves(axes: Axes, theme: Theme, curves: Sequence[ErrorCurve]) -> None:
-    """Draw each curve with its band on logarithmic axes."""
+def draw_error_curves(
+    axes: Axes,
+    theme: Theme,
+    curves: Sequence[ErrorCurve],
+    reached: tuple[str, float] | None = None,
+) -> None:
+    """Draw each curve with its band on logarithmic axes, and what another solver reached."""
     for curve, colour in zip(curves, theme.colours, strict=False):
         centre, spread = torch.tensor(curve.centre), torch.tensor(curve.spread)
         label = "α = 1" if curve.step == 1 else f"α = 1/{1 / curve.step:.4g}"
@@ -122,6 +126,9 @@ def draw_error_curves(axes: Axes, theme: Theme, curves: Sequence[ErrorCurve]) ->
             curve.iterations, centre / spread, centre * spread, color=colour, alpha=0.2, linewidth=0
         )
         axes.plot(curve.iterations, centre, "o-", color=colour, markersize=4, label=label)
+    if reached:
+        label, error = reached
+        axes.axhline(error, color=theme.quiet, linestyle="--", label=label)
     axes.set_yscale("log")
     ticks = curves[0].iterations if curves else ()
     axes.set_xscale("log" if min(ticks, default=0) > 0 else "symlog")
@@ -129,9 +136,5 @@ def draw_error_curves(axes: Axes, theme: Theme, curves: Sequence[ErrorCurve]) ->
     axes.set_xticks([], minor=True)
     axes.set_xlabel("iterations of Algorithm 1 in each layer")
     axes.set_ylabel("reconstruction error ‖x − y‖² / D")
-    if len(curves) > 1:
+    if len(curves) > 1 or reached:
         legend(axes, theme)
-
-
-def _logs(errors: Tensor) -> Tensor:
-    return errors.double().clamp(min=_LEAST).log()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -109,28 +108,29 @@ def solve_aloud(
         return solution
     layers = sum(isinstance(leaf, TriangularBijection) for leaf in flow.net.chain.leaves())
     share = len(z) / (layers + 1)  # the last one is the check end to end, and what has a formula
-    aloud = _Aloud(solver or Auto(), partial(tick, share))
-    solution = flow.solve(z, aloud)
-    tick(len(z) - share * aloud.solved)
+    told: list[float] = []
+
+    def tell() -> None:
+        if len(told) < layers:  # a layer with very small samples is solved twice
+            told.append(share)
+            tick(share)
+
+    solution = flow.solve(z, _Aloud(solver or Auto(), tell))
+    tick(len(z) - sum(told))
     return solution
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Aloud(Solver):
     """A solver that says when a layer is solved."""
 
     solver: Solver
     tell: Callable[[], None]
-    solved: int = 0
-
-    def solve(self, system: System, z: Tensor) -> Solution:
-        solution = self.solver.solve(system, z)
-        self.solved += 1
-        self.tell()
-        return solution
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
-        return self.solver._solve(system, z, scale)
+        solution = self.solver._solve(system, z, scale)
+        self.tell()
+        return solution
 
 
 def join_solutions(solutions: Sequence[Solution]) -> Solution:

@@ -68,6 +68,9 @@ class Solution:
         """(batch,) which samples are certified."""
         return self.status == Status.CONVERGED
 
+    def __str__(self) -> str:
+        return self.message
+
     @property
     def message(self) -> str:
         """One line: what was solved, how many samples failed, and how."""

@@ -11,6 +11,9 @@ from mintnet.models.storage import read_config
 from mintnet.training.files import RunError
 from mintnet.training.recipe import data_and_kind
 
+FETCHED = ("mnist", "cifar10")
+"""What `mintnet data get` downloads."""
+
 
 def data_of(
     folder: str | Path,
@@ -81,7 +84,8 @@ def load_images(name: str, split: str, data: str | Path | None, **options: Any) 
     """As `load`, with the option's name in the message where the folder is missing."""
     if name in NAMES and name != "digits":
         if data is None:
-            raise RunError(f"{name}: say with --data where its files are")
+            fetch = f"; mintnet data get {name} DIR fetches them" if name in FETCHED else ""
+            raise RunError(f"{name}: say with --data where its files are{fetch}")
         if not Path(data).expanduser().is_dir():
             raise RunError(
                 f"{name}: there is no folder {data}; say with --data where its files are"

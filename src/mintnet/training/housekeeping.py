@@ -75,11 +75,14 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
                 self._end_epoch(trainer, module, done)
             if not trainer.is_global_zero:
                 return
+            saved = done or self.cadence.checkpoint_due(step, time.monotonic() - self.saved)
+            if saved:  # before samples, which can take minutes
+                self.save(module)
             every = self.cadence.sample_steps(module.total)
             if module.task.draws_samples and every and (done or step % every == 0):
                 self._sample(trainer, module)
             stopping = self.interruption.asked and not done
-            if done or stopping or self.cadence.checkpoint_due(step, time.monotonic() - self.saved):
+            if stopping and not saved:
                 self.save(module)
         if stopping:
             raise Stopped(f"interrupted; step {step} is saved, and --resume goes on from there")
@@ -148,7 +151,8 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
         shown, every = dict(self.train), self.cadence.validation
         if len(module.held) and every and (done or epoch % every == 0):
             if module.is_slow:
-                self.progress.note(f"validating on {len(module.validated):,} images")
+                some, all_held = len(module.validated), len(module.held)
+                self.progress.note(f"validating on {some:,} of {all_held:,} held-out images")
             figures = module.validate()
             self.validation = {k: v for k, v in figures.items() if k != "loss"}
             self._write(
@@ -166,7 +170,7 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
     def _sample(self, trainer: Trainer, module: TrainingModule) -> None:
         count = self.cadence.sample_count or (16 if module.is_slow else 64)
         if module.is_slow:
-            self.progress.note(f"drawing {count} samples")
+            self.progress.note(f"drawing {count} samples; --sample-every 0 draws none")
         try:
             with module.average.applied(module.model):
                 images = module.task.samples(count, SAMPLE_SEED)

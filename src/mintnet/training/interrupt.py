@@ -54,4 +54,7 @@ class Interruption:
             raise KeyboardInterrupt
         self.asked = True
         # print could find itself interrupted in the middle of a line, and refuse
-        os.write(2, b"\nstopping after this step, with a checkpoint; Ctrl-C again: at once\n")
+        os.write(
+            2,
+            b"\nstopping after this step and what is due then; Ctrl-C again: at once\n",
+        )
