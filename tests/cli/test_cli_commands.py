@@ -67,7 +67,8 @@ def test_reconstruct(mintnet, model):
 
 def test_interpolate(mintnet, model):
     assert mintnet("interpolate", model, "--images", 5, 3, 1, 0, "--json", "i.json").code == 0
-    assert figures("i.json")["images"] == [5, 3, 1, 0]
+    found = figures("i.json")
+    assert found["images"] == [5, 3, 1, 0] and found["certified"] == found["samples"] == 64
     assert Image.open("interpolation.png").size[0] > 500
     assert mintnet("interpolate", model, "--seed", 4).code == 0
 

@@ -9,7 +9,15 @@ from typing import Annotated, Any
 import tyro
 
 from mintnet.cli.command import DataCommand
-from mintnet.cli.output import PICTURES, check_output, console, write_picture
+from mintnet.cli.output import (
+    PICTURES,
+    certificate,
+    check_output,
+    console,
+    print_certificate,
+    progress,
+    write_picture,
+)
 
 
 @dataclass(kw_only=True)
@@ -28,7 +36,7 @@ class Interpolate(DataCommand):
     def run(self) -> dict[str, Any]:
         import torch
 
-        from mintnet.figures import ANGLES, image_grid, interpolate
+        from mintnet.figures import ANGLES, codes_between, image_grid, solve_in_batches
 
         check_output(self.out, PICTURES)
         out, model = console(), self.open()
@@ -44,8 +52,13 @@ class Interpolate(DataCommand):
                 f"{', '.join(map(str, chosen))}"
             )
         four = data.images[chosen].to(model.device)
-        between = interpolate(model.flow, four, self.chosen_solver())
+        z = codes_between(model.flow, four)
+        with progress(out, "between", len(z)) as tick:
+            solution = solve_in_batches(model.flow, z, self.chosen_solver(), tick=tick)
+        between = model.flow.to_images(solution.require("Nothing was written. Use --solver auto."))
         path, words = write_picture(image_grid(between, model.flow.levels, 8), self.out)
+        facts = certificate(solution)
         out.print(f"Between images {', '.join(map(str, chosen))} of {data.name}, in the corners.")
+        print_certificate(out, facts)
         out.print(words)
-        return {"picture": path, "images": chosen, "angles": list(ANGLES)}
+        return {"picture": path, "images": chosen, "angles": list(ANGLES), **facts}

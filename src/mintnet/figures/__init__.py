@@ -2,7 +2,7 @@
 
 from mintnet.figures.curves import draw_curves, read_metrics
 from mintnet.figures.grid import image_grid, save_picture
-from mintnet.figures.interpolation import ANGLES, interpolate
+from mintnet.figures.interpolation import ANGLES, codes_between, interpolate
 from mintnet.figures.invertibility import ErrorCurve, draw_error_curves, error_curve
 from mintnet.figures.layers import LayerRow, join_solutions, layer_rows, solve_in_batches
 from mintnet.figures.reconstruction import Reconstruction, pixel_error, reconstruct
@@ -20,6 +20,7 @@ __all__ = [
     "Reconstruction",
     "Theme",
     "Trial",
+    "codes_between",
     "draw_curves",
     "draw_error_curves",
     "draw_trials",
