@@ -28,6 +28,8 @@ def bench_rows() -> Facts:
     ]
 
 
-def _small(residual: float | None) -> str:
-    """JSON has no infinite numbers: None stands for one."""
-    return "∞" if residual is None else f"{residual:.0e}"
+def _small(residual: float | str | None) -> str:
+    """JSON has no infinite numbers: "inf" stands for one, and None for one not measured."""
+    if residual is None:
+        return "–"
+    return "∞" if residual == "inf" else f"{float(residual):.0e}"
