@@ -19,7 +19,7 @@ from mintnet.bench.machine import commit, machine
 from mintnet.data import load
 from mintnet.files import sha256
 from mintnet.models.locate import load_flow, locate
-from mintnet.models.storage import WEIGHTS
+from mintnet.models.storage import WEIGHTS, read_config
 from mintnet.precision import true_float32
 from mintnet.training.order import held_out, stream
 from mintnet.training.task import Batch, DensityTask
@@ -32,10 +32,15 @@ def main() -> None:
     parser.add_argument("data", help="the folder with the files of its data set")
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
-    folder = locate(args.model)
-    config = json.loads((folder / "config.json").read_text())
-    task = DensityTask(load_flow(folder).to(args.device).eval())
-    data = load(config["data"]["name"], "train", args.data)
+    try:
+        folder = locate(args.model)
+        config = read_config(folder)
+        task = DensityTask(load_flow(folder).to(args.device).eval())
+        if not {"data", "validation"} <= config.keys():
+            parser.error(f"{args.model} does not say which images were held out from it")
+        data = load(config["data"]["name"], "train", args.data)
+    except (ValueError, RuntimeError, OSError) as error:
+        parser.error(str(error))
     places = held_out(len(data), config["validation"])[1]
     bits = []
     with torch.no_grad(), true_float32():

@@ -15,10 +15,7 @@ PAPER = {"mnist": ("MNIST", 0.98), "cifar10": ("CIFAR-10", 3.32)}
 def density() -> Picture:
     """Held-out bits per dimension over the steps, one line a part, and the test set at the end."""
     records = {name: json.loads((RUNS / f"{name}.json").read_text()) for name in PAPER}
-    tests = {
-        "mnist": records["mnist"]["test_of_shipped_weights"][0],
-        "cifar10": records["cifar10"]["test"],
-    }
+    tests = {name: record["test"] for name, record in records.items()}
     facts = Facts()
     for name, (title, _) in PAPER.items():
         test = tests[name]

@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from mintnet.files import sha256
 from mintnet.models import Flow, MintNetConfig
 
 
@@ -68,6 +69,8 @@ def test_reconstruct(mintnet, model):
 def test_interpolate(mintnet, model):
     assert mintnet("interpolate", model, "--images", 5, 3, 1, 0, "--json", "i.json").code == 0
     found = figures("i.json")
+    assert found["command"].startswith("mintnet interpolate") and found["commit"]
+    assert found["weights_sha256"] == sha256(model / "model.safetensors")
     assert found["images"] == [5, 3, 1, 0] and found["certified"] == found["samples"] == 64
     assert Image.open("interpolation.png").size[0] > 500
     assert mintnet("interpolate", model, "--seed", 4).code == 0
@@ -126,7 +129,8 @@ def test_import_original_takes_lambda(mintnet, fixtures):
 
 def test_data(mintnet):
     assert mintnet("data", "get", "digits", "--json", "d.json").code == 0
-    assert figures("d.json") == {"name": "digits", "files": []}
+    found = figures("d.json")
+    assert (found["name"], found["files"]) == ("digits", [])
     assert mintnet("data", "verify", "digits").code == 0
 
 

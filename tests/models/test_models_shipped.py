@@ -40,9 +40,10 @@ def test_the_shipped_weights_are_those_of_the_record(name: str) -> None:
     config = json.loads((SHIPPED[name] / "config.json").read_text())
     record = json.loads((FIXTURES.parents[1] / config["trained"]).read_text())
     digest = sha256(SHIPPED[name] / WEIGHTS)
-    tests = record["test"] if name == "cifar10" else record["test_of_shipped_weights"][0]
-    assert tests["weights_sha256"] == digest and tests["images"] == 10_000 and tests["draws"] >= 10
-    assert config["test_bits_per_dim"] == round(tests["bits_per_dim"], 3)
+    test = record["test"]
+    assert record["weights_sha256"] == test["weights_sha256"] == digest
+    assert test["images"] == 10_000 and test["draws"] >= 10
+    assert config["test_bits_per_dim"] == round(test["bits_per_dim"], 3)
     parts = record.get("parts", [record])
     assert config["step"] == record["steps"] == sum(part["steps"] for part in parts)
     assert record["training_seconds"] == sum(part["training_seconds"] for part in parts)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
-from mintnet.cli.command import Command, Count, Model, with_origin
+from mintnet.cli.command import Command, Count, Model
 from mintnet.cli.output import PLOTS, check_output, console, write_picture
 
 
@@ -102,7 +102,7 @@ class Invert(Command):
             out.print(f"auto takes {ratio:.2f} times the sum of the faster solver of each layer")
         picture = render(partial(draw_invert, figures=figures), kind=self.out.suffix.lower()[1:])
         out.print(write_picture(picture, self.out)[1])
-        return with_origin(self, figures)
+        return figures
 
 
 @dataclass(kw_only=True)
@@ -129,7 +129,7 @@ class Growth(Command):
         figures = bench_growth(self.filters, device, note=lambda line: out.print(line))
         picture = render(partial(draw_growth, figures=figures), kind=self.out.suffix.lower()[1:])
         out.print(write_picture(picture, self.out)[1])
-        return with_origin(self, figures)
+        return figures
 
 
 @dataclass(kw_only=True)
@@ -157,4 +157,4 @@ class Properties(Command):
         out.print(table)
         for line in figures["differences"]:
             out.print(f"differs: {line}")
-        return with_origin(self, figures)
+        return figures

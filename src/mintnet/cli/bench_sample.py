@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from mintnet.cli.command import Command, Count, Model, with_origin
+from mintnet.cli.command import Command, Count, Model
 from mintnet.cli.output import PLOTS, check_output, console, write_picture
 
 WRONG = 1e-2
@@ -106,7 +106,7 @@ class BenchSample(Command):
             second = self.out.with_stem(f"{self.out.stem}-sweep")
             picture = render(partial(draw_sample_sweep, figures=figures), kind=kind)
             out.print(write_picture(picture, second)[1])
-        return with_origin(self, figures)
+        return figures
 
 
 def _doubts(figures: dict[str, Any]) -> list[str]:

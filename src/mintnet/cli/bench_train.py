@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from mintnet.cli.command import Command, with_origin
+from mintnet.cli.command import Command
 from mintnet.cli.output import PLOTS, check_output, console, write_picture
 
 COLUMNS = ("way", "batch", "images/s", "×", "ms", "±", "GiB", "TFLOP/s", "product", "copy")
@@ -96,7 +96,7 @@ class BenchTrain(Command):
             second = self.out.with_stem(f"{self.out.stem}-sweep")
             picture = render(partial(draw_train_sweep, figures=figures), kind=kind)
             out.print(write_picture(picture, second)[1])
-        return with_origin(self, figures)
+        return figures
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:

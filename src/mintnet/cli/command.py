@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -44,11 +45,18 @@ class Command(ABC):
         """Do the work, print for people, and return the figures as plain data."""
 
 
-def with_origin(command: Command, figures: dict[str, Any]) -> dict[str, Any]:
-    """The figures, with the command and the commit that made them; the machine is among them."""
+def origin(command: Command) -> dict[str, Any]:
+    """What figures come from: the command as typed, the commit, and the weights of a model."""
     from mintnet.bench.machine import commit
+    from mintnet.files import sha256
+    from mintnet.models.locate import locate
+    from mintnet.models.storage import WEIGHTS
 
-    return {"command": command.typed, "commit": commit(), **figures}
+    found = {"command": command.typed, "commit": commit()}
+    if isinstance(model := getattr(command, "model", None), str):
+        with suppress(ValueError, OSError):  # a preset has no weights; `run` names a mistake
+            found["weights_sha256"] = sha256(locate(model) / WEIGHTS)
+    return found
 
 
 @dataclass(kw_only=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from mintnet.cli.command import Command, Model, with_origin
+from mintnet.cli.command import Command, Model
 from mintnet.cli.output import console
 
 
@@ -54,10 +54,8 @@ class Evaluate(Command):
         from mintnet.bench.machine import machine
         from mintnet.cli.classifier import is_classifier
         from mintnet.cli.evaluate_classifier import evaluate_classifier
-        from mintnet.files import sha256
         from mintnet.models.flow import Flow
         from mintnet.models.locate import locate
-        from mintnet.models.storage import WEIGHTS
         from mintnet.precision import true_float32
         from mintnet.training import Devices, evaluate
         from mintnet.training.data import data_of
@@ -70,7 +68,7 @@ class Evaluate(Command):
             raise ValueError("--out is for classifiers; a density model has no picture here")
         data = data_of(folder, self.split, self.data_set, self.data)
         data = data if self.count is None else data.first(self.count)
-        flow, weights = Flow.load(folder), sha256(folder / WEIGHTS)
+        flow = Flow.load(folder)
         devices = Devices(self.devices, self.nodes, self.accelerator)
         result = evaluate(
             flow,
@@ -89,13 +87,11 @@ class Evaluate(Command):
             )
         with true_float32():  # as `evaluate` computes
             where = machine(torch.device("cuda" if devices.cuda else "cpu"))
-        figures = {
+        return {
             "model": self.model,
-            "weights_sha256": weights,
             "data": data.name,
             "split": self.split,
             "precision": str(next(flow.parameters()).dtype).removeprefix("torch."),
             **result.to_dict(),
             "machine": where,
         }
-        return with_origin(self, figures)

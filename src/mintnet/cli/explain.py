@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mintnet.cli.command import FlawedResult, ModelCommand
+from mintnet.cli.command import FlawedResult, ModelCommand, origin
 from mintnet.cli.output import check_output, console, write_json, write_picture, written_words
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Explain(ModelCommand):
             )
         figures = {"model": self.model, "precision": "float64", "images": results}
         words = written_words(figures_place)
-        write_json(figures_place, figures)
+        write_json(figures_place, {**origin(self), **figures})
         out.print(words)
         steps = [step for paths in drawn for path in paths for step in path.steps]
         failed = sum(not step.certified for step in steps)

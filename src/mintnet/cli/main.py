@@ -13,7 +13,7 @@ from typing import Annotated, Any, Union
 
 import tyro
 
-from mintnet.cli.command import Command, FlawedResult
+from mintnet.cli.command import Command, FlawedResult, origin
 from mintnet.cli.output import check_output, write_json
 
 COMMANDS = {
@@ -67,13 +67,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         command.typed = shlex.join(["mintnet", *arguments])
         if command.json is not None:
             check_output(command.json, option="--json")
+        source = origin(command) if command.json is not None else {}
         flaw = None
         try:
             figures = command.run()
         except FlawedResult as found:
             flaw, figures = found, found.figures
         if command.json is not None and _is_first_process():
-            write_json(command.json, figures)
+            write_json(command.json, {**source, **figures})
         sys.stdout.flush()
         if flaw is not None:
             raise flaw

@@ -30,6 +30,8 @@ _ARCHIVES: dict[str, Mapping[str, str]] = {
     "cifar-10-python.tar.gz": CIFAR10_PYTHON,
 }
 _NAMES = ("digits", "mnist", "cifar10", "imagenet32")
+DOWNLOADED = ("mnist", "cifar10")
+"""The data sets that can be had without registration."""
 
 
 class FileStatus(NamedTuple):

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from mintnet.data import NAMES, ImageData, load, mnist_slice
+from mintnet.data.download import DOWNLOADED
 from mintnet.models.storage import read_config
 from mintnet.training.files import RunError
 from mintnet.training.recipe import data_and_kind
-
-FETCHED = ("mnist", "cifar10")
-"""What `mintnet data get` downloads."""
 
 
 def data_of(
@@ -84,7 +82,7 @@ def load_images(name: str, split: str, data: str | Path | None, **options: Any) 
     """As `load`, with the option's name in the message where the folder is missing."""
     if name in NAMES and name != "digits":
         if data is None:
-            fetch = f"; mintnet data get {name} DIR fetches them" if name in FETCHED else ""
+            fetch = f"; mintnet data get {name} DIR fetches them" if name in DOWNLOADED else ""
             raise RunError(f"{name}: say with --data where its files are{fetch}")
         if not Path(data).expanduser().is_dir():
             raise RunError(

@@ -75,14 +75,14 @@ class Housekeeping(Callback):  # type: ignore[misc, unused-ignore]
                 self._end_epoch(trainer, module, done)
             if not trainer.is_global_zero:
                 return
-            saved = done or self.cadence.checkpoint_due(step, time.monotonic() - self.saved)
-            if saved:  # before samples, which can take minutes
+            due = done or self.cadence.checkpoint_due(step, time.monotonic() - self.saved)
+            if due:  # before samples, which can take minutes
                 self.save(module)
             every = self.cadence.sample_steps(module.total)
             if module.task.draws_samples and every and (done or step % every == 0):
                 self._sample(trainer, module)
             stopping = self.interruption.asked and not done
-            if stopping and not saved:
+            if stopping and not due:
                 self.save(module)
         if stopping:
             raise Stopped(f"interrupted; step {step} is saved, and --resume goes on from there")

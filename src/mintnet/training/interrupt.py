@@ -54,7 +54,5 @@ class Interruption:
             raise KeyboardInterrupt
         self.asked = True
         # print could find itself interrupted in the middle of a line, and refuse
-        os.write(
-            2,
-            b"\nstopping after this step and what is due then; Ctrl-C again: at once\n",
-        )
+        words = b"after this step (and samples, if they are being drawn), with a checkpoint"
+        os.write(2, b"\nstopping " + words + b"; Ctrl-C again: at once\n")
