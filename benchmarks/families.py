@@ -37,8 +37,9 @@ import torch
 from torch import Tensor
 
 from mintnet.bench.machine import machine
-from mintnet.bijections import FFJORD, Bijection, IResNetBlock, Logit
+from mintnet.bijections import Bijection, Logit
 from mintnet.data import ImageData, load
+from mintnet.flows import FFJORD, IResNetBlock
 from mintnet.models.families import FAMILIES, family_net, parameter_count
 from mintnet.models.flow import LAMBDAS, standard_normal_log_prob
 from mintnet.models.noise import uniform_noise

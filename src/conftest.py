@@ -1,6 +1,6 @@
 """What the examples in docstrings share: a fixed seed, as the tests have."""
 
-import mintnet.waiting  # noqa: F401, I001  before torch is loaded, as in the command line
+import mintnet.waiting  # noqa: F401  before torch is loaded, as in the command line
 import pytest
 import torch
 

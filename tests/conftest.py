@@ -10,7 +10,6 @@ from pathlib import Path
 if shutil.which("nvidia-smi") is None:  # before Triton is first imported, by whomever
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-import mintnet.waiting  # noqa: F401, I001  before torch is loaded, as in the command line
 import numpy as np
 import pytest
 import torch

@@ -45,7 +45,6 @@ from mintnet import (
     macow_unit,
     paired_mint,
 )
-from mintnet.bijections.field.networks import HalfNetwork
 from mintnet.calculus import (
     ACTIVATIONS,
     ELU,
@@ -60,6 +59,7 @@ from mintnet.calculus import (
     Softplus,
     Tanh,
 )
+from mintnet.flows.networks import HalfNetwork
 from mintnet.models import (
     Classifier,
     ClassifierConfig,

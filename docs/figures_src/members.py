@@ -12,7 +12,7 @@ from torch import Tensor
 
 from figures_src.parts import noise, redraw
 from mintnet import MintLayer, certify, paired_mint, variable
-from mintnet.calculus import Certificate, Function, Identity, MaskedLinear, Softplus, Tanh
+from mintnet.calculus import Function, Identity, MaskedLinear, Proof, Softplus, Tanh
 
 
 class Coupling(Function):
@@ -35,7 +35,7 @@ class Member:
     name: str
     shape: tuple[int, ...]
     apply: Callable[[Tensor], Tensor]
-    proof: Certificate | None
+    proof: Proof | None
     invertible: bool
 
     def jacobians(self) -> Iterator[Tensor]:

@@ -1,38 +1,39 @@
 """Invertible networks built from triangular blocks (MintNet, NeurIPS 2019)."""
 
-import mintnet.waiting  # noqa: F401  before torch is loaded
 from mintnet.bijections import (
-    FFJORD,
-    MAF,
     ActNorm,
     BatchNorm,
     Bijection,
     Chain,
-    ChannelPermutation,
     Composed,
-    EmergingFactor,
-    EntryScaling,
     Flip,
     Inverse,
-    IResNetBlock,
     Logit,
-    MaCowLayer,
     MintLayer,
+    Reshape,
+    Squeeze,
+    paired_mint,
+)
+from mintnet.calculus import NotProvedError, OrderingError, Proof, certify, variable
+from mintnet.distributions import BijectionTransform, FlowDistribution
+from mintnet.flows import (
+    FFJORD,
+    MAF,
+    ChannelPermutation,
+    EmergingFactor,
+    EntryScaling,
+    IResNetBlock,
+    MaCowLayer,
     NICECoupling,
     Planar,
     RealNVPCoupling,
-    Reshape,
-    Squeeze,
     Sylvester,
     emerging_convolution,
     glow_step,
     iaf,
     invertible_1x1,
     macow_unit,
-    paired_mint,
 )
-from mintnet.calculus import Certificate, NotProvedError, OrderingError, certify, variable
-from mintnet.distributions import BijectionTransform, FlowDistribution
 from mintnet.models import Classifier, Flow, MintNet, ResNet, import_original
 from mintnet.solvers import (
     Auto,
@@ -58,7 +59,6 @@ __all__ = [
     "Bijection",
     "BijectionTransform",
     "Bisection",
-    "Certificate",
     "Chain",
     "ChannelPermutation",
     "Classifier",
@@ -81,6 +81,7 @@ __all__ = [
     "NotProvedError",
     "OrderingError",
     "Planar",
+    "Proof",
     "RealNVPCoupling",
     "ResNet",
     "Reshape",

@@ -25,7 +25,7 @@ from mintnet.calculus import (
     unbounded,
     variable,
 )
-from mintnet.calculus.expression import record
+from mintnet.calculus.expression import trace
 from registry import away_from_zero, jacobian
 
 NAMES = (*ACTIVATIONS, *ACTIVATIONS, "arctan", "exp")
@@ -164,7 +164,7 @@ def test_what_is_proved_onto_or_injective_is(recipe: Recipe) -> None:
 @given(recipes())
 @settings(max_examples=40)
 def test_recorded_expressions_are_the_same_function(recipe: Recipe) -> None:
-    nodes = record(recipe.function).nodes()
+    nodes = trace(recipe.function).nodes()
     assert nodes[0].operation.value == "input" or nodes == [nodes[-1]]
     assert sum(node.operation.value == "input" for node in nodes) == 1
     seen: set[int] = set()

@@ -54,7 +54,7 @@ def compile_all() -> None:
     from triton.runtime.jit import JITFunction
 
     from mintnet import MintLayer
-    from mintnet.calculus.expression import record
+    from mintnet.calculus.expression import trace
     from mintnet.kernels import mint
     from mintnet.kernels.chip import chip_layer
     from mintnet.kernels.wavefront import wavefront_kernel
@@ -98,7 +98,7 @@ def compile_all() -> None:
         channels, filters, side = layer
         mint_layer = MintLayer(channels, filters, (side, side))
         weights = mint_weights(
-            mint_layer.system(), record(mint_layer.function), mint_layer.event_shape
+            mint_layer.system(), trace(mint_layer.function), mint_layer.event_shape
         )
         groups = groups_of((channels, side, side), 1, False, torch.device("cpu"))
         assert weights is not None

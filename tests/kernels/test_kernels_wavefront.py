@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mintnet import MintLayer, Wavefront
-from mintnet.calculus.expression import record
+from mintnet.calculus.expression import trace
 from mintnet.kernels.wavefront import wavefront_kernel
 from mintnet.solvers.fused import groups_of, mint_weights
 
@@ -41,7 +41,7 @@ def test_kernel_agrees_with_the_plain_walk(
     z = layer(x)[0]
     plain = layer.double().solve(z.double(), Wavefront()).value
     layer.float()
-    weights = mint_weights(layer.system(), record(layer.function), layer.event_shape)
+    weights = mint_weights(layer.system(), trace(layer.function), layer.event_shape)
     assert weights is not None
     groups = groups_of((channels, height, width), size // 2, upper, device)
     found, steps = wavefront_kernel(weights, groups, z, z.abs().flatten(1).amax(1))
@@ -59,8 +59,8 @@ def test_only_mint_layers_are_recognised() -> None:
     from mintnet.calculus import Identity, MaskedConv2d, Tanh
 
     layer = MintLayer(1, 2, (3, 3))
-    assert mint_weights(layer.system(), record(layer.function), (1, 3, 3)) is not None
+    assert mint_weights(layer.system(), trace(layer.function), (1, 3, 3)) is not None
     other = Composed(3.0 * Identity() + Tanh() @ MaskedConv2d(1), (1, 3, 3), insist=True)
-    assert mint_weights(other.system(), record(other.function), (1, 3, 3)) is None
+    assert mint_weights(other.system(), trace(other.function), (1, 3, 3)) is None
     tanh = MintLayer(1, 2, (3, 3), activation="tanh")
-    assert mint_weights(tanh.system(), record(tanh.function), (1, 3, 3)) is None
+    assert mint_weights(tanh.system(), trace(tanh.function), (1, 3, 3)) is None

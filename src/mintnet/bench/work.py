@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from mintnet.bench.machine import seconds, timings
-from mintnet.bijections import MintLayer, RealNVPCoupling
+from mintnet.bijections import MintLayer
+from mintnet.flows import RealNVPCoupling
 from mintnet.models import MintNet
 
 PASSES = 5

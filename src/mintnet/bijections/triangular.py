@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection
-from mintnet.calculus import LOWER, Certificate, Function, Ordering, Quantity, certify, variable
-from mintnet.calculus.expression import record
+from mintnet.calculus import LOWER, Function, Ordering, Proof, Quantity, certify, variable
+from mintnet.calculus.expression import trace
 from mintnet.solvers import REMEDY, Auto, Blocks, Solution, Solver, System, attach_gradient
 
 Q = TypeVar("Q", bound=Quantity)
@@ -57,7 +57,7 @@ class TriangularBijection(Bijection):
         y, slope = self.evaluate(x)
         return y, slope.abs().log().flatten(1).sum(1)
 
-    def certify(self) -> Certificate:
+    def certify(self) -> Proof:
         """What is proved of this map with its present weights, coordinate by coordinate."""
         return certify(self.function, self.event_shape)
 
@@ -73,7 +73,7 @@ class TriangularBijection(Bijection):
             evaluate=_Lazy(self.evaluator),
             start=self.start,
             ordering=self.ordering,
-            expression=lambda: record(self.function),
+            expression=lambda: trace(self.function),
             slope_facts=self.slope_facts,
             memory=self._memory(),
             renew=self.evaluator if self.capturable else None,
@@ -151,7 +151,7 @@ class Composed(TriangularBijection):
         >>> inner = ELU() @ MaskedConv2d(1)
         >>> Composed(inner * inner, (1, 4, 4))  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        mintnet.calculus.certificate.NotProvedError: Composed is not proved to be invertible (...
+        mintnet.calculus.proof.NotProvedError: Composed is not proved to be invertible (...
         >>> from mintnet.calculus import Tanh
         >>> Composed(3.0 * Identity() + Tanh(), (2,)).slope_bounds()[0]
         tensor([3., 3.], dtype=torch.float64)
@@ -169,9 +169,9 @@ class Composed(TriangularBijection):
         if ismethod(function) and isinstance(function.__self__, nn.Module):
             self.owner = function.__self__  # so that its weights belong to this module
         self.insist = insist
-        self.ordering = record(self.function).ordering or LOWER
+        self.ordering = trace(self.function).ordering or LOWER
         self._proved_for: bytes | None = None
-        self._proof: Certificate
+        self._proof: Proof
         self.require_proof()
 
     def function(self, x: Q) -> Q:

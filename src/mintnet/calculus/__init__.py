@@ -1,6 +1,5 @@
 """The triangular calculus: values with slopes, masks, linear maps, activations and proofs."""
 
-from mintnet.calculus.certificate import Certificate, NotProvedError, Verdict, certify
 from mintnet.calculus.conditioner import Conditioner, HalfConditioner
 from mintnet.calculus.elementwise import (
     ACTIVATIONS,
@@ -32,6 +31,7 @@ from mintnet.calculus.masks import (
     pixel_mask,
 )
 from mintnet.calculus.ordering import LOWER, UPPER, Ordering, OrderingError
+from mintnet.calculus.proof import NotProvedError, Proof, Verdict, certify
 from mintnet.calculus.quantity import Quantity
 from mintnet.calculus.range import Range, unbounded
 from mintnet.calculus.value import Value, variable
@@ -42,7 +42,6 @@ __all__ = [
     "LOWER",
     "UPPER",
     "Arctan",
-    "Certificate",
     "Composition",
     "Conditioner",
     "Constant",
@@ -61,6 +60,7 @@ __all__ = [
     "Ordering",
     "OrderingError",
     "Product",
+    "Proof",
     "Quantity",
     "Range",
     "Scaled",

@@ -37,7 +37,7 @@ class Expression(Quantity):
 
     Examples:
         >>> from mintnet.calculus import Tanh
-        >>> y = record(lambda x: 2.0 * x + Tanh()(x))
+        >>> y = trace(lambda x: 2.0 * x + Tanh()(x))
         >>> [node.operation.value for node in y.nodes()]
         ['input', 'scale', 'elementwise', 'add']
     """
@@ -99,6 +99,6 @@ class Expression(Quantity):
         return list(found.values())
 
 
-def record(function: Callable[[Expression], Expression]) -> Expression:
+def trace(function: Callable[[Expression], Expression]) -> Expression:
     """The expression of a function, by running it once on a symbol."""
     return function(Expression(Operation.INPUT))

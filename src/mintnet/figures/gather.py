@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mintnet.bijections import RealNVPCoupling
 from mintnet.data import ImageData
 from mintnet.figures.budget import affordable_curves
 from mintnet.figures.curves import read_metrics
@@ -25,6 +24,7 @@ from mintnet.figures.panels import (
 )
 from mintnet.figures.reconstruction import reconstruct
 from mintnet.figures.report import Contents, Headline
+from mintnet.flows import RealNVPCoupling
 from mintnet.models import Flow
 from mintnet.solvers import Solver
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from mintnet import kernels
-from mintnet.bijections import MintLayer, RealNVPCoupling
-from mintnet.bijections.field.networks import HalfNetwork
+from mintnet.bijections import MintLayer
+from mintnet.flows import RealNVPCoupling
+from mintnet.flows.networks import HalfNetwork
 from mintnet.kernels.chip import can_fuse, chip_layer
 from mintnet.kernels.coupling import coupling_layer
 from mintnet.kernels.mint import Prepared, mint_layer, prepared, prepared_layers

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mintnet.bijections import Bijection, Chain, MintLayer, RealNVPCoupling, Squeeze, paired_mint
-from mintnet.bijections.field.networks import HalfNetwork
+from mintnet.bijections import Bijection, Chain, MintLayer, Squeeze, paired_mint
 from mintnet.calculus.masks import check_positive
+from mintnet.flows import RealNVPCoupling
+from mintnet.flows.networks import HalfNetwork
 from mintnet.solvers import Solution, Solver
 
 

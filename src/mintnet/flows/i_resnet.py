@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection
-from mintnet.bijections.field.networks import check_shape
-from mintnet.bijections.field.spectral import SpectralLinear
 from mintnet.calculus import LOWER
 from mintnet.calculus.masks import check_positive
+from mintnet.flows.networks import check_shape
+from mintnet.flows.spectral import SpectralLinear
 from mintnet.solvers import REMEDY, ResidualIteration, Solution, Solver, System, attach_gradient
 
 STEPS = 2000

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mintnet.bijections.field.networks import scale_function
 from mintnet.bijections.triangular import TriangularBijection
 from mintnet.calculus import Ordering
+from mintnet.flows.networks import scale_function
 
 
 class AffineLayer(TriangularBijection):

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection
-from mintnet.bijections.field.networks import check_shape
 from mintnet.calculus.masks import check_positive
+from mintnet.flows.networks import check_shape
 from mintnet.solvers import REMEDY, TOLERANCES, Solution, Solver, Status, relative_residual
 from mintnet.solvers.base import fill_failures, reference_scale
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.base import AnalyticBijection
-from mintnet.bijections.field.affine import AffineLayer
-from mintnet.bijections.field.networks import plain_network
 from mintnet.bijections.triangular import Evaluator, by_the_calculus
 from mintnet.calculus import HalfConditioner, Quantity
+from mintnet.flows.affine import AffineLayer
+from mintnet.flows.networks import plain_network
 
 Q = TypeVar("Q", bound=Quantity)
 

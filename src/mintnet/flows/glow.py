@@ -7,9 +7,9 @@ from torch import Tensor
 
 from mintnet.bijections.base import AnalyticBijection, Bijection
 from mintnet.bijections.chain import Chain
-from mintnet.bijections.field.emerging import EmergingFactor, emerging_convolution
-from mintnet.bijections.field.real_nvp import RealNVPCoupling
 from mintnet.bijections.norm import ActNorm
+from mintnet.flows.emerging import EmergingFactor, emerging_convolution
+from mintnet.flows.real_nvp import RealNVPCoupling
 
 
 class ChannelPermutation(AnalyticBijection):

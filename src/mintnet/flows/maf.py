@@ -6,11 +6,11 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
-from mintnet.bijections.field.affine import AffineLayer
 from mintnet.bijections.inverse import Inverse
 from mintnet.bijections.triangular import Evaluator
 from mintnet.calculus import MaskedConv2d, MaskedLinear, Ordering, Quantity, activation, variable
 from mintnet.calculus.masks import check_positive
+from mintnet.flows.affine import AffineLayer
 
 Q = TypeVar("Q", bound=Quantity)
 Masked = MaskedLinear | MaskedConv2d
@@ -45,7 +45,7 @@ class MAF(AffineLayer):
         True
         >>> MAF((2, 4, 4), filters=3, scale="raw")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        mintnet.calculus.certificate.NotProvedError: MAF 2×4×4 in the lower raster ordering is ...
+        mintnet.calculus.proof.NotProvedError: MAF 2×4×4 in the lower raster ordering is ...
     """
 
     def __init__(

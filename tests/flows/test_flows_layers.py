@@ -24,9 +24,9 @@ from mintnet import (
     iaf,
     invertible_1x1,
 )
-from mintnet.bijections.field import MissingExtraError
-from mintnet.bijections.field.spectral import SpectralLinear
 from mintnet.calculus import HalfConditioner
+from mintnet.flows import MissingExtraError
+from mintnet.flows.spectral import SpectralLinear
 from registry import away_from_zero
 
 

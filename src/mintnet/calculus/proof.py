@@ -25,7 +25,7 @@ class NotProvedError(ValueError):
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Proof:
     """The result of `certify`: per coordinate a `Verdict` and bounds of the slope for all inputs.
 
     - *onto*: |slope| ≥ c > 0 everywhere, or the function is affine in the coordinate with a
@@ -80,7 +80,7 @@ class Certificate:
             )
 
 
-def certify(function: Callable[[Range], Range], shape: tuple[int, ...]) -> Certificate:
+def certify(function: Callable[[Range], Range], shape: tuple[int, ...]) -> Proof:
     """Prove, from ranges of values and slopes over all inputs, what a function is.
 
     Args:
@@ -111,4 +111,4 @@ def certify(function: Callable[[Range], Range], shape: tuple[int, ...]) -> Certi
     low, high = slope.low[0], slope.high[0]
     blame = None if bool(signed.all()) else image.blame
     values = float(image.value.low.min()), float(image.value.high.max())
-    return Certificate(verdict[0], low, high, slope.sign[0], blame, values)
+    return Proof(verdict[0], low, high, slope.sign[0], blame, values)

@@ -7,11 +7,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from mintnet.bijections.field.affine import AffineLayer
-from mintnet.bijections.field.networks import HalfNetwork, plain_network
-from mintnet.bijections.field.nice import check_halves
 from mintnet.bijections.triangular import Evaluator, by_the_calculus
 from mintnet.calculus import Exp, HalfConditioner, Quantity
+from mintnet.flows.affine import AffineLayer
+from mintnet.flows.networks import HalfNetwork, plain_network
+from mintnet.flows.nice import check_halves
 
 Q = TypeVar("Q", bound=Quantity)
 
@@ -46,7 +46,7 @@ class RealNVPCoupling(AffineLayer):
         True
         >>> RealNVPCoupling((4,), "channel", scale="raw")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        mintnet.calculus.certificate.NotProvedError: RealNVPCoupling ... is not proved ...
+        mintnet.calculus.proof.NotProvedError: RealNVPCoupling ... is not proved ...
     """
 
     first: Tensor

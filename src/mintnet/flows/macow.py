@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mintnet.bijections.chain import Chain
-from mintnet.bijections.field.affine import AffineLayer
 from mintnet.bijections.triangular import Evaluator, by_the_calculus
 from mintnet.calculus import Conditioner, Ordering, Quantity
 from mintnet.calculus.masks import check_positive
+from mintnet.flows.affine import AffineLayer
 
 Q = TypeVar("Q", bound=Quantity)
 

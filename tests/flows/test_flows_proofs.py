@@ -16,7 +16,6 @@ from mintnet import (
     macow_unit,
     variable,
 )
-from mintnet.bijections.field.networks import SCALES
 from mintnet.calculus import (
     LOWER,
     Exp,
@@ -29,6 +28,7 @@ from mintnet.calculus import (
     Verdict,
 )
 from mintnet.calculus.ordering import ORDERS
+from mintnet.flows.networks import SCALES
 from registry import away_from_zero
 
 POSITIVE = [name for name in SCALES if name != "raw"]

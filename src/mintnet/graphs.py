@@ -1,0 +1,138 @@
+"""CUDA graphs: capture what a function launches on a GPU once, replay it in one launch.
+
+Training steps and solvers share this file. On other devices a function is its own replay, so that
+the same code runs, and is tested, without a GPU.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+_log = logging.getLogger(__name__)
+_pools: dict[torch.device, Any] = {}
+
+lock = threading.RLock()
+"""Held around capture and replay: graphs of one device share their memory."""
+
+Output = TypeVar("Output")
+
+
+def is_capturing(x: Tensor) -> bool:
+    """Whether a graph is being captured on the device of x right now."""
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def capture(
+    run: Callable[[], Output],
+    device: torch.device,
+    state: Callable[[], Sequence[Tensor]] = tuple,
+) -> Callable[[], Output]:
+    """``run`` as a function that replays a CUDA graph and returns the same output tensors.
+
+    ``run`` takes its inputs from tensors that stay where they are and reads nothing back to the
+    host. It runs three times before the capture, so that libraries have chosen their algorithms;
+    afterwards the tensors of ``state()`` are put back as they were, and tensors that ``state()``
+    lists only after these runs (the moments of an optimizer) are set to 0.
+
+    Where there is no GPU this is ``run`` itself, and where the capture fails too, with a warning.
+
+    Args:
+        run: what is captured.
+        device: where it runs.
+        state: all tensors that ``run`` changes in place and that outlive a call.
+
+    Examples:
+        >>> x = torch.zeros(())
+        >>> step = capture(lambda: x.add_(1), torch.device("cpu"), lambda: [x])
+        >>> step(), step()
+        (tensor(2.), tensor(2.))
+    """
+    if device.type != "cuda":
+        return run
+    with lock, torch.cuda.device(device), _convolutions_chosen_by_timing():
+        before = [(tensor, tensor.detach().clone()) for tensor in state()]
+        known = {tensor.data_ptr() for tensor, _ in before}
+        side = torch.cuda.Stream(device)
+        side.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                run()
+        torch.cuda.current_stream(device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        pool = _pools.setdefault(device, torch.cuda.graph_pool_handle())
+        try:
+            with (
+                _generator_restored(device),
+                torch.cuda.graph(graph, pool=pool, stream=side, capture_error_mode="thread_local"),
+            ):
+                output = run()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            reason = str(error).split("\n")[0]
+            _log.warning("no CUDA graph could be captured, so steps are slower (%s)", reason)
+            return run
+        finally:
+            with torch.no_grad():
+                for tensor, value in before:
+                    tensor.detach().copy_(value)
+                for tensor in state():
+                    if tensor.data_ptr() not in known:
+                        tensor.detach().zero_()
+
+    def replay() -> Output:
+        with lock:
+            graph.replay()
+        return output
+
+    return replay
+
+
+class Places:
+    """Where tensors lie in memory: a graph reads them there, so it ends when one of them moves."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.kept = [tensor.detach() for tensor in tensors]  # the memory is not given to others
+        self.places = _places(tensors)
+
+    def unchanged(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether the tensors still lie where they lay."""
+        return self.places == _places(tensors)
+
+
+def _places(tensors: Sequence[Tensor]) -> list[tuple[Any, ...]]:
+    return [(t.data_ptr(), t.shape, t.stride()) for t in tensors]
+
+
+@contextmanager
+def _generator_restored(device: torch.device) -> Iterator[None]:
+    """If a capture fails, random numbers can still be drawn on the GPU.
+
+    torch (2.11) leaves the generator in capturing mode when a capture breaks off, and refuses
+    each later ``randn``. A copy of the generator's state is not capturing.
+    """
+    try:
+        yield
+    except BaseException:
+        index = torch.cuda.current_device() if device.index is None else device.index
+        generator = torch.cuda.default_generators[index]
+        generator.graphsafe_set_state(generator.clone_state())
+        raise
+
+
+@contextmanager
+def _convolutions_chosen_by_timing() -> Iterator[None]:
+    """Let cuDNN time its algorithms once for each shape and take the fastest."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
