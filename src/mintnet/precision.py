@@ -1,4 +1,4 @@
-"""True float32: what is certified must be what is computed."""
+"""True float32: what is verified must be what is computed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _before: tuple[bool, bool, bool] = (False, False, False)
 
 @contextmanager
 def true_float32() -> Iterator[None]:
-    """Switch TF32 and autocast off inside: what is certified must be what is computed.
+    """Switch TF32 and autocast off inside: what is verified must be what is computed.
 
     Recent GPUs round the factors of float32 products to 10 bits, and autocast computes in half
     precision. Convolutions are chosen by measuring them once for each shape: by its own rules cuDNN

@@ -106,15 +106,15 @@ def test_evaluate_equals_the_calculus(case: Case) -> None:
 @by_triangular
 def test_slopes_lie_within_their_proved_bounds(case: Case) -> None:
     bijection = case.build()
-    certificate = bijection.certify()
-    assert certificate.onto is case.onto
-    assert certificate.injective
+    proof = bijection.certify()
+    assert proof.onto is case.onto
+    assert proof.injective
     for size in (0.1, 1.0, 30.0, 1e3):
         slope = bijection.evaluate(size * case.sample_input(4))[1].detach()
         slack = 1e-12 * slope.abs()
         known = slope.isfinite()  # products of exponentials overflow
-        assert bool(((slope >= certificate.low - slack) | ~known).all())
-        assert bool(((slope <= certificate.high + slack) | ~known).all())
+        assert bool(((slope >= proof.low - slack) | ~known).all())
+        assert bool(((slope <= proof.high + slack) | ~known).all())
 
 
 @by_case

@@ -116,9 +116,9 @@ def test_slopes_equal_autograd_and_jacobians_are_triangular(recipe: Recipe) -> N
 @given(recipes())
 @settings(max_examples=80)
 def test_bounds_and_verdicts_hold(recipe: Recipe) -> None:
-    certificate = certify(recipe.function, recipe.shape)
+    proof = certify(recipe.function, recipe.shape)
     image = recipe.function(unbounded(recipe.shape))
-    assert not bool((certificate.low > certificate.high).any())
+    assert not bool((proof.low > proof.high).any())
     for size in (1e-3, 1.0, 30.0, 1e3):
         x = _inputs(recipe, size)
         with torch.no_grad():
@@ -138,8 +138,8 @@ def test_bounds_and_verdicts_hold(recipe: Recipe) -> None:
 @settings(max_examples=60)
 def test_what_is_proved_onto_or_injective_is(recipe: Recipe) -> None:
     """Along each coordinate, with the others fixed: strictly monotone; onto reaches far."""
-    certificate = certify(recipe.function, recipe.shape)
-    if not certificate.injective:
+    proof = certify(recipe.function, recipe.shape)
+    if not proof.injective:
         return
     x = _inputs(recipe, 1.0, 1)
     index = torch.Generator().manual_seed(1)
@@ -154,8 +154,8 @@ def test_what_is_proved_onto_or_injective_is(recipe: Recipe) -> None:
         return
     tiny = 1e-12 * y.abs().max()
     assert bool((steps >= -tiny).all() or (steps <= tiny).all())
-    verdict = int(certificate.verdict.flatten()[place])
-    low = certificate.low.flatten()[place], certificate.high.flatten()[place]
+    verdict = int(proof.verdict.flatten()[place])
+    low = proof.low.flatten()[place], proof.high.flatten()[place]
     least = float(torch.maximum(low[0], -low[1]))
     if verdict == Verdict.ONTO and least > 0:
         assert bool((steps.abs() >= (1 - 1e-9) * least * 1.0 - tiny).all())

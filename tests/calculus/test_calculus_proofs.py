@@ -54,8 +54,8 @@ KINDS = ("random", "zero", "some-zero", "huge", "tiny", "one-sided", "mixed")
 def test_a_mint_layer_of_any_weights_is_onto(activation: str, how: str) -> None:
     for upper, form in ((False, "softplus"), (True, "absolute")):
         layer = filled(MintLayer(2, 3, (3, 2), upper, activation, t_form=form), how)
-        certificate = layer.certify()
-        assert certificate.onto, certificate.message
+        proof = layer.certify()
+        assert proof.onto, proof.message
         low, high = layer.slope_bounds()
         assert low.shape == high.shape == layer.event_shape
         assert bool((low >= layer.t).all())
@@ -89,9 +89,9 @@ def test_sum_of_mint_layers_is_onto_and_their_difference_is_not_proved(activatio
 
 def test_two_mint_layers_in_a_row_are_onto() -> None:
     first, second = (away_from_zero(MintLayer(1, 2, (3, 3)), i) for i in (1, 2))
-    certificate = certify(lambda x: second.function(first.function(x)), (1, 3, 3))
-    assert certificate.onto
-    assert bool((certificate.low >= 0.999 * first.t * second.t).all())
+    proof = certify(lambda x: second.function(first.function(x)), (1, 3, 3))
+    assert proof.onto
+    assert bool((proof.low >= 0.999 * first.t * second.t).all())
 
 
 ONTO, INJECTIVE, NOT = (True, True), (False, True), (False, False)
@@ -131,17 +131,17 @@ VERDICTS = {
 @pytest.mark.parametrize("name", VERDICTS)
 def test_verdicts(name: str) -> None:
     function, (onto, injective) = VERDICTS[name]
-    certificate = certify(function, (2,))
-    assert (certificate.onto, certificate.injective) == (onto, injective), certificate.message
+    proof = certify(function, (2,))
+    assert (proof.onto, proof.injective) == (onto, injective), proof.message
 
 
 def test_functions_of_earlier_entries_prove_couplings() -> None:
     """±x·exp(s(earlier)) + m(earlier) is affine in its own coordinate: onto, unbounded slopes."""
     s, m = strictly_earlier(4), strictly_earlier(4)
     for sign in (1.0, -1.0):
-        certificate = certify(lambda x, k=sign: k * (x * Exp()(s(x))) + m(x), (4,))
-        assert certificate.onto, certificate.message
-        bound = certificate.low if sign > 0 else -certificate.high
+        proof = certify(lambda x, k=sign: k * (x * Exp()(s(x))) + m(x), (4,))
+        assert proof.onto, proof.message
+        bound = proof.low if sign > 0 else -proof.high
         assert bound[0] > 0 and float(bound[1:].abs().max()) == 0
     dependent = MaskedLinear(4)
     assert not certify(lambda x: x * Exp()(dependent(x)), (4,)).injective
@@ -231,7 +231,7 @@ def test_proofs_are_made_again_however_weights_change(how: str) -> None:
             vector = torch.cat([worse.flatten(), torch.zeros(2)])
             nn.utils.vector_to_parameters(vector, bijection.parameters())
     with pytest.raises(NotProvedError):
-        bijection(torch.zeros(1, 2))
+        bijection.inverse(torch.zeros(1, 2))
 
 
 def test_proofs_of_closures_are_made_again() -> None:
@@ -240,7 +240,13 @@ def test_proofs_of_closures_are_made_again() -> None:
     with torch.no_grad():
         linear.weight.mul_(-5)
     with pytest.raises(NotProvedError):
-        bijection(torch.zeros(1, 2))
+        bijection.inverse(torch.zeros(1, 2))
+
+
+def test_a_forward_pass_makes_no_proof_again(monkeypatch) -> None:
+    _, bijection = _tanh_step()
+    monkeypatch.setattr(Composed, "certify", lambda self: pytest.fail("proved again"))
+    bijection(torch.zeros(1, 2))
 
 
 # Claims that must not be made.
@@ -257,9 +263,9 @@ def test_proofs_of_closures_are_made_again() -> None:
 )
 def test_saturated_activations_are_not_onto(function) -> None:
     """Their slopes are positive and too small for floating point; no large z is ever reached."""
-    certificate = certify(function, (2,))
-    assert not certificate.onto, certificate.message
-    assert bool((certificate.high >= 0).all())
+    proof = certify(function, (2,))
+    assert not proof.onto, proof.message
+    assert bool((proof.high >= 0).all())
 
 
 def test_tiny_weights_do_not_make_softplus_onto() -> None:

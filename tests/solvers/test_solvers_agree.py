@@ -114,7 +114,7 @@ def test_gradcheck_in_z_and_the_weights(solver: Solver, make) -> None:
     assert torch.autograd.gradcheck(lambda z: inverse(z), (z,), atol=1e-6)
 
 
-def test_a_gradient_that_cannot_be_certified_raises() -> None:
+def test_a_gradient_that_cannot_be_verified_raises() -> None:
     """J is triangular with 1e200 below its diagonal: J⁻ᵀ g has entries that overflow."""
     s = strictly_earlier(3).double()
     with torch.no_grad():
@@ -193,7 +193,7 @@ def test_targets_out_of_reach_are_told(solver: Solver) -> None:
     z = torch.tensor([[0.5, 2.0], [0.5, -1.0]], dtype=torch.float64)
     solution = bijection.solve(z, solver)
     assert solution.converged.tolist() == [True, False]
-    with pytest.raises(InversionError, match="1 of 2 samples not certified"):
+    with pytest.raises(InversionError, match="1 of 2 samples not verified"):
         bijection.inverse(z, solver)
 
 
@@ -262,5 +262,5 @@ def test_solution_counts() -> None:
     solution = layer.solve(torch.randn(3, 2, 1, 2, dtype=torch.float64), FixedPoint())
     assert isinstance(solution, Solution)
     assert torch.equal(solution.evaluations, solution.steps + 1)
-    assert "all 3 samples certified" in solution.message
+    assert "all 3 samples verified" in solution.message
     assert layer.name in solution.message

@@ -117,8 +117,8 @@ def test_the_fast_path_refuses_other_activations() -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 3.0, 30.0])
 @pytest.mark.parametrize("activation", ["elu", "softplus", "leaky_relu"])
-def test_ill_conditioned_layers_are_certified_or_refused(scale: float, activation: str) -> None:
-    """Slopes over many decades; what is certified agrees with bisection in float64."""
+def test_ill_conditioned_layers_are_verified_or_refused(scale: float, activation: str) -> None:
+    """Slopes over many decades; what is verified agrees with bisection in float64."""
     for seed in range(2):
         torch.manual_seed(seed)
         layer = MintLayer(2, 2, (3, 3), upper=bool(seed % 2), activation=activation)
@@ -131,10 +131,10 @@ def test_ill_conditioned_layers_are_certified_or_refused(scale: float, activatio
             solution = layer.solve(z, solver)
             with torch.no_grad():
                 gap = (layer.evaluate(solution.value)[0] - z).abs().flatten(1).amax(1)
-            certified = solution.converged
+            verified = solution.converged
             limit = 1e-5 * z.abs().flatten(1).amax(1)
-            assert bool((gap[certified] <= limit[certified]).all())
-            assert bool((solution.residual[~certified] > 5e-6).all()), "refused without a reason"
+            assert bool((gap[verified] <= limit[verified]).all())
+            assert bool((solution.residual[~verified] > 5e-6).all()), "refused without a reason"
         exact = layer.double().solve(z.double(), Bisection())
         ours = layer.solve(z.double(), Auto())
         both = exact.converged & ours.converged

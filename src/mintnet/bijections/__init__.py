@@ -1,6 +1,6 @@
-"""Bijections: maps with exact log-determinants and certified inverses."""
+"""Bijections: maps with exact log-determinants and verified inverses."""
 
-from mintnet.bijections.base import AnalyticBijection, Bijection
+from mintnet.bijections.base import AnalyticBijection, Bijection, EntrywiseBijection
 from mintnet.bijections.chain import Chain
 from mintnet.bijections.flip import Flip
 from mintnet.bijections.inverse import Inverse
@@ -18,6 +18,7 @@ __all__ = [
     "Bijection",
     "Chain",
     "Composed",
+    "EntrywiseBijection",
     "Flip",
     "Inverse",
     "Logit",

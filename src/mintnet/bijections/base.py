@@ -1,4 +1,4 @@
-"""What every bijection is: a map with its log-determinant, and a certified way back."""
+"""What every bijection is: a map with its log-determinant, and an inverse that is verified."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Bijection(nn.Module, ABC):
     Calling it gives ``(y, log_det)`` with log_det = log |det J(x)| of shape (batch,).
     `inverse` gives x back or raises; `solve` gives a `Solution` and lets the caller decide.
 
-    A subclass says how to `transform`, how to `solve` and how to `differentiable_inverse`;
-    checks of what users pass in happen once, here.
+    A new one derives from `AnalyticBijection` (two methods: `transform` and `invert`) or from
+    `TriangularBijection` (one: `function`). Checks of what users pass in happen once, here.
     """
 
     event_shape: tuple[int, ...] | None = None
@@ -40,9 +40,6 @@ class Bijection(nn.Module, ABC):
     permutes: bool = False
     """Whether outputs are inputs in another order."""
 
-    capturable: bool = False
-    """Whether a CUDA graph can record it: nothing is read back, and nothing comes from the host."""
-
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """y and log |det J(x)|. Shapes: (batch, ...), (batch,)."""
         check_input(x, self.event_shape, type(self).__name__, self.domain)
@@ -50,7 +47,7 @@ class Bijection(nn.Module, ABC):
         return self.transform(x)
 
     def inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
-        """x with f(x) = z, certified; raises `InversionError` otherwise. Differentiable."""
+        """x with f(x) = z, verified; raises `InversionError` otherwise. Differentiable."""
         check_input(z, self.output_shape, f"the inverse of {type(self).__name__}")
         self._check_dtype(z)
         check_solver(solver)
@@ -61,7 +58,7 @@ class Bijection(nn.Module, ABC):
 
     @torch.no_grad()
     def solve(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        """x with f(x) = z as a `Solution`, which says for each sample whether it is certified.
+        """x with f(x) = z as a `Solution`, which says for each sample whether it is verified.
 
         Samples with NaN or infinite entries are reported as such and do not touch the others.
         """
@@ -90,6 +87,30 @@ class Bijection(nn.Module, ABC):
         """What `transform` computes, without the log-determinant."""
         return self.transform(x)[0]
 
+    def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """y and the logarithm of |diag J(x)| for each entry of x; their sum is the log-determinant.
+
+        Only bijections with a triangular Jacobian, and permutations (whose slopes count as 1),
+        have it. Shapes: that of y, that of x.
+        """
+        if self.permutes:
+            return self.value(x), torch.zeros_like(x)
+        raise ValueError(
+            f"{type(self).__name__} is not triangular, so that its log-determinant is not a sum "
+            "over entries; use its log-determinant instead"
+        )
+
+    def to_input_order(self, z: Tensor) -> Tensor:
+        """Output entries at the positions of the input entries that they belong to.
+
+        A triangular map leaves its entries where they are; a permutation is undone.
+        """
+        return self.find(z).value if self.permutes else z
+
+    def leaves(self) -> list[Bijection]:
+        """The bijections that this one applies one after the other: itself, if it has no parts."""
+        return [self]
+
     @abstractmethod
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
         """What `solve` computes, without checks of the input."""
@@ -108,7 +129,7 @@ class Bijection(nn.Module, ABC):
 
 
 class AnalyticBijection(Bijection):
-    """A bijection whose inverse is a formula. It is checked all the same."""
+    """A bijection whose inverse is a formula. Its residual is checked all the same."""
 
     @abstractmethod
     def invert(self, z: Tensor) -> Tensor:
@@ -139,6 +160,18 @@ class AnalyticBijection(Bijection):
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         self.find(z.detach(), solver).require(REMEDY)
         return self.invert(z)
+
+
+class EntrywiseBijection(AnalyticBijection):
+    """An analytic bijection of each entry by itself, given by `log_slopes` and `invert`."""
+
+    @abstractmethod
+    def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """y and log |∂y/∂x| of each entry, both of the shape of x."""
+
+    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y, slopes = self.log_slopes(x)
+        return y, slopes.flatten(1).sum(1)
 
 
 def check_input(

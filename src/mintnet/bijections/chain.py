@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,10 +11,9 @@ from mintnet.bijections.base import Bijection
 from mintnet.precision import true_float32
 from mintnet.solvers import REMEDY, Solution, Solver, Status, relative_residual
 from mintnet.solvers.base import fill_failures, reference_scale
-from mintnet.solvers.replay import replayed
 
 CHAIN_TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
-"""A chain is certified when its end-to-end residual is below this share of the largest |z|."""
+"""A chain is verified when its end-to-end residual is below this share of the largest |z|."""
 
 
 class Chain(Bijection):
@@ -77,6 +75,23 @@ class Chain(Bijection):
             x = part.value(x)
         return x
 
+    def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        total = torch.zeros_like(x)
+        permutations: list[Bijection] = []
+        for part in self.leaves():
+            x, slopes = part.log_slopes(x)
+            for permutation in reversed(permutations):
+                slopes = permutation.to_input_order(slopes)
+            total = total + slopes
+            if part.permutes:
+                permutations.append(part)
+        return x, total
+
+    def to_input_order(self, z: Tensor) -> Tensor:
+        for part in reversed(self.leaves()):
+            z = part.to_input_order(z)
+        return z
+
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
         value, solutions = z, []
@@ -84,19 +99,18 @@ class Chain(Bijection):
             solution = part.find(value, solver)
             solutions.append(solution)
             value = solution.value
-        return self._certificate(z, value, tuple(solutions))
+        return self._checked(z, value, tuple(solutions))
 
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         x = z
         for part in reversed(self.leaves()):
             x = part.differentiable_inverse(x, solver)
-        self._certificate(z, x, ()).require(REMEDY)
+        self._checked(z, x, ()).require(REMEDY)
         return x
 
     def leaves(self) -> list[Bijection]:
         """The parts, with chains inside this one taken apart: each is checked end to end once."""
-        parts = ([part] if not isinstance(part, Chain) else part.leaves() for part in self)
-        return [leaf for part in parts for leaf in part]
+        return [leaf for part in self for leaf in part.leaves()]
 
     def __iter__(self) -> Iterator[Bijection]:
         for part in self.parts:
@@ -106,23 +120,12 @@ class Chain(Bijection):
     def __len__(self) -> int:
         return len(self.parts)
 
-    def _value_again(self, x: Tensor) -> Tensor:
-        """f(x); on a GPU replayed as a CUDA graph where every part allows it."""
-        if not x.is_cuda or not all(leaf.permutes or leaf.capturable for leaf in self.leaves()):
-            return self.value(x)
-        memory: dict[Any, Any] = self.__dict__.setdefault("_solver_memory", {})
-        return replayed(memory, self.value, x, (*self.parameters(), *self.buffers()))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Copies begin without a recorded graph, which has no copy."""
-        return {k: v for k, v in self.__dict__.items() if k != "_solver_memory"}
-
     @torch.no_grad()
-    def _certificate(self, z: Tensor, x: Tensor, solutions: tuple[Solution, ...]) -> Solution:
+    def _checked(self, z: Tensor, x: Tensor, solutions: tuple[Solution, ...]) -> Solution:
         """The end-to-end residual, and for each sample the first thing that went wrong."""
         with true_float32():
             scale = reference_scale(self.value, z, x)
-            residual = relative_residual(self._value_again(x) - z, scale)
+            residual = relative_residual(self.value(x) - z, scale)
         status = torch.where(
             residual <= CHAIN_TOLERANCES.get(z.dtype, 0.0),
             int(Status.CONVERGED),

@@ -13,7 +13,7 @@ from mintnet.solvers.base import fill_failures, reference_scale
 class Inverse(Bijection):
     r"""f⁻¹ of a bijection f: forward solves f(y) = x, with log |det| = − log |det J_f(y)|.
 
-    Forward raises `InversionError` if the solution cannot be certified. Backwards it evaluates
+    Forward raises `InversionError` if the solution is not verified. Backwards it evaluates
     f, and checks the answer by solving once more.
 
     Examples:

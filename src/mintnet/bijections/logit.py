@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mintnet.bijections.base import AnalyticBijection
+from mintnet.bijections.base import EntrywiseBijection
 
 
-class Logit(AnalyticBijection):
+class Logit(EntrywiseBijection):
     r"""x ↦ logit(λ + (1 − 2λ) x) − c for 0 < λ < 1/2.
 
     It maps the interval from −λ/(1 − 2λ) to 1 + λ/(1 − 2λ), a little more than the pixels in
@@ -39,12 +39,12 @@ class Logit(AnalyticBijection):
         margin = lam / (1 - 2 * lam)
         self.domain = (-margin, 1 + margin)
 
-    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         width = 1 - 2 * self.lam
         log_p = (self.lam + width * x).log()
         log_q = (self.lam + width * (1 - x)).log()
         slope = torch.full_like(x, width).log() - log_p - log_q
-        return log_p - log_q - self.centre, slope.flatten(1).sum(1)
+        return log_p - log_q - self.centre, slope
 
     def invert(self, z: Tensor) -> Tensor:
         """Far out, where x rounds to the end of the domain, it stays just inside of it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TypeVar
 
 import torch
@@ -11,15 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mintnet.bijections.chain import Chain
-from mintnet.bijections.mint_blocks import MintBlocks, slope_sums, wants_channels_last
-from mintnet.bijections.triangular import Evaluator, TriangularBijection
+from mintnet.bijections.mint_evaluator import MintBlocks, MintEvaluator
+from mintnet.bijections.triangular import TriangularBijection
 from mintnet.calculus import Convolution, Ordering, Quantity, activation, conv_mask
-from mintnet.calculus.linear import blocks_of
 from mintnet.calculus.masks import check_kernel_size, check_positive
 from mintnet.calculus.signs import constrained
 
 Q = TypeVar("Q", bound=Quantity)
-Map = Callable[[Tensor], Tensor]
 
 T_FLOOR = 1e-2
 """The least t: small enough to bind nothing in trained models, large enough for a bracket."""
@@ -92,7 +89,6 @@ class MintLayer(TriangularBijection):
         self.raw_t = nn.Parameter(torch.empty(self.event_shape))
         self.reset_parameters()
 
-    capturable = True
     weight1: nn.Parameter
     weight2: nn.Parameter
     weight3: nn.Parameter
@@ -138,87 +134,27 @@ class MintLayer(TriangularBijection):
         h = self.h
         return self.t * x + h(h(x.through(w1)).through(w2)).through(w3)  # type: ignore[no-any-return]
 
-    def evaluator(self, channels_last: bool | None = None) -> Evaluator:
-        """Eq. 2 and the diagonal of its Jacobian (Eq. 3), in fewer passes than the calculus.
-
-        diag J = t + Σᵢ h'(v²ᵢ) Σⱼ Pᵢⱼ h'(v¹ⱼ) with P = diag(W³ᵢ) diag(W²ᵢⱼ) diag(W¹ⱼ) ≥ 0; the
-        K × K products are weights alone, so that nothing of size K × K × H × W is formed.
-
-        Args:
-            channels_last: how hidden layers lie in memory; None takes what is fastest, which is
-                channels last on CPUs. There, rows of W² that the mask of a single channel leaves
-                nothing of are not computed either.
-        """
-        weights = self.weights()
-        (first, second, third), last = self._convolutions(*weights, channels_last)
-        product, t, h = self._slope_product(*weights), self.t, self.h
-
-        def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
-            h1, d1 = h.value_and_slope(first(x))
-            h2, d2 = h.value_and_slope(second(h1))
-            return t * x + third(h2), t + slope_sums(d1, d2, product, last)
-
-        return evaluate
-
-    def _convolutions(
-        self, w1: Tensor, w2: Tensor, w3: Tensor, channels_last: bool | None
-    ) -> tuple[tuple[Map, Map, Map], bool]:
-        """W¹ ⊛ x + b¹, W² ⊛ h¹ + b², W³ ⊛ h² + b³; and whether channels come last."""
-        radius, upper = self.kernel_size // 2, self.ordering.upper
-        last = wants_channels_last(w1) if channels_last is None else channels_last
-        layout = torch.channels_last if last else torch.contiguous_format
-        padding, border = (radius, radius), (0, 0, 0, 0)
-        if last and self.channels == 1:
-            w2 = w2[:, :, radius:] if upper else w2[:, :, : radius + 1]
-            padding, border = (0, radius), (0, 0, 0, radius) if upper else (0, 0, radius, 0)
-        w1, w2, w3 = (weight.contiguous(memory_format=layout) for weight in (w1, w2, w3))
-
-        def first(x: Tensor) -> Tensor:
-            return F.conv2d(x.contiguous(memory_format=layout), w1, self.bias1, padding=radius)
-
-        def second(h1: Tensor) -> Tensor:
-            h1 = F.pad(h1, border) if any(border) else h1
-            return F.conv2d(h1, w2, self.bias2, padding=padding)
-
-        def third(h2: Tensor) -> Tensor:
-            return F.conv2d(h2, w3, self.bias3, padding=radius).contiguous()
-
-        return (first, second, third), last
-
-    def _slope_product(self, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:
-        """P = diag(W³ᵢ) diag(W²ᵢⱼ) diag(W¹ⱼ), which is all that slopes need. Shape: (C, K, K)."""
-        centre = self.kernel_size // 2
-        own1, own2, own3 = (
-            blocks_of(weight[:, :, centre, centre], self.channels) for weight in (w1, w2, w3)
-        )
-        return own3.mT * own2 * own1.mT
-
-    def evaluator_of_values(self, channels_last: bool | None = None) -> Map:
-        """As `evaluator`, without the diagonal of the Jacobian: x ↦ f(x)."""
-        (first, second, third), _ = self._convolutions(*self.weights(), channels_last)
-        t, h = self.t, self.h.value
-
-        def evaluate(x: Tensor) -> Tensor:
-            return t * x + third(h(second(h(first(x)))))
-
-        return evaluate
+    def evaluator(self) -> MintEvaluator:
+        """Eq. 2 and the diagonal of its Jacobian (Eq. 3), in fewer passes than the calculus."""
+        biases = (self.bias1, self.bias2, self.bias3)
+        return MintEvaluator.of(self.weights(), biases, self.t, self.h, self.ordering.upper)
 
     def value(self, x: Tensor) -> Tensor:
-        return self.evaluator_of_values()(x)
+        return self.evaluator().value(x)
 
     def blocks(self) -> MintBlocks | None:
-        """The layer in blocks of channels that can be solved in turn; None for a single channel."""
+        """The layer in channel blocks; None for a single channel."""
         if self.channels == 1:
             return None
-        w1, w2, w3 = self.weights()
-        return MintBlocks(
-            (w1, w2, w3),
-            (self.bias1, self.bias2, self.bias3),
-            self._slope_product(w1, w2, w3),
-            self.t,
-            self.h.value_and_slope,
-            self.ordering.upper,
-        )
+        return MintBlocks(self.evaluator(), self.name, self.ordering)
+
+    @property
+    def work(self) -> float:
+        """Multiplications and additions of the three convolutions for one sample."""
+        channels, height, width = self.event_shape
+        taps = self.kernel_size**2
+        hidden = channels * self.filters
+        return 2.0 * taps * hidden * (hidden + 2 * channels) * height * width
 
     def start(self, z: Tensor) -> Tensor:
         """x₀ = z / t, as in the paper."""
@@ -227,7 +163,7 @@ class MintLayer(TriangularBijection):
     def require_proof(self) -> None:
         """Nothing to ask: diag J ≥ t > 0 whatever the weights are."""
 
-    def slope_facts(self) -> tuple[Tensor, Tensor]:
+    def slope_floor(self) -> tuple[Tensor, Tensor]:
         """diag J ≥ t > 0."""
         return self.t, torch.ones_like(self.t)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mintnet.bijections.base import AnalyticBijection
+from mintnet.bijections.base import EntrywiseBijection
 from mintnet.calculus.masks import check_positive
 
 
-class BatchNorm(AnalyticBijection):
+class BatchNorm(EntrywiseBijection):
     r"""Batch normalization: y = γ (x − μ) / √(σ² + ε) + β for each channel.
 
     In evaluation mode μ and σ² are the running statistics, and the map is affine and invertible.
@@ -37,12 +37,12 @@ class BatchNorm(AnalyticBijection):
         self.register_buffer("mean", torch.zeros(channels))
         self.register_buffer("variance", torch.ones(channels))
 
-    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         _check_channels(x, self.channels, "BatchNorm")
         mean, variance = self._batch_statistics(x) if self.training else (self.mean, self.variance)
         slope = self.scale / (variance + self.eps).sqrt()
         y = (x - _per_channel(mean)) * _per_channel(slope) + _per_channel(self.shift)
-        return y, (x.shape[2:].numel() * slope.abs().log().sum()).expand(len(x))
+        return y, _per_channel(slope.abs().log()).expand_as(x)
 
     def invert(self, z: Tensor) -> Tensor:
         if self.training:
@@ -73,7 +73,7 @@ class BatchNorm(AnalyticBijection):
         return f"{self.channels}"
 
 
-class ActNorm(AnalyticBijection):
+class ActNorm(EntrywiseBijection):
     r"""y = exp(s) ⊙ (x + b) for each channel, with s and b set by the first training batch.
 
     That batch comes out with mean 0 and variance 1 in every channel; afterwards s and b are
@@ -98,12 +98,12 @@ class ActNorm(AnalyticBijection):
         self.shift = nn.Parameter(torch.zeros(channels))
         self.register_buffer("is_set", torch.tensor(False))
 
-    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         _check_channels(x, self.channels, "ActNorm")
         if self.training and not bool(self.is_set):
             self._set_from(x)
         y = (x + _per_channel(self.shift)) * _per_channel(self.log_scale.exp())
-        return y, (x.shape[2:].numel() * self.log_scale.sum()).expand(len(x))
+        return y, _per_channel(self.log_scale).expand_as(x)
 
     def invert(self, z: Tensor) -> Tensor:
         if self.training and not bool(self.is_set):

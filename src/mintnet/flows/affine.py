@@ -45,7 +45,7 @@ class AffineLayer(TriangularBijection):
         start = (z - y) / slope
         return torch.where(start.isfinite(), start, 0.0)
 
-    def slope_facts(self) -> tuple[Tensor, Tensor]:
+    def slope_floor(self) -> tuple[Tensor, Tensor]:
         """Nothing but the sign."""
         return torch.zeros(()), torch.ones(())
 

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.chain import Chain
-from mintnet.bijections.triangular import Evaluator, TriangularBijection
+from mintnet.bijections.triangular import TriangularBijection
 from mintnet.calculus import Convolution, Ordering, Quantity, conv_mask
 from mintnet.calculus.masks import check_positive
+from mintnet.solvers import Evaluate
 from mintnet.solvers.schedule import front_of
 
 Q = TypeVar("Q", bound=Quantity)
@@ -96,14 +97,14 @@ class EmergingFactor(TriangularBijection):
     def function(self, x: Q) -> Q:
         return x.through(self.linear_map())
 
-    def evaluator(self) -> Evaluator:
+    def evaluator(self) -> Evaluate:
         linear, slope = self.linear_map(), self.diagonal[:, None, None]
         return lambda x: (linear(x), slope.expand_as(x))
 
     def start(self, z: Tensor) -> Tensor:
         return z / self.diagonal[:, None, None]
 
-    def slope_facts(self) -> tuple[Tensor, Tensor]:
+    def slope_floor(self) -> tuple[Tensor, Tensor]:
         slope = self.diagonal[:, None, None].expand(self.event_shape)
         return slope.abs(), slope.sign()
 

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mintnet.bijections.chain import Chain
-from mintnet.bijections.triangular import Evaluator, by_the_calculus
 from mintnet.calculus import Conditioner, Ordering, Quantity
 from mintnet.calculus.masks import check_positive
 from mintnet.flows.affine import AffineLayer
@@ -132,9 +131,6 @@ class MaCowLayer(AffineLayer):
     def function(self, x: Q) -> Q:
         raw, shift = x.conditioned(self.conditioner)
         return x * self.scale(raw) + shift
-
-    def evaluator(self) -> Evaluator:
-        return by_the_calculus(self.function)
 
 
 def macow_unit(shape: tuple[int, ...], hidden: int = 64, scale: str = "sigmoid") -> Chain:

@@ -7,10 +7,10 @@ from typing import TypeVar
 from torch import Tensor, nn
 
 from mintnet.bijections.inverse import Inverse
-from mintnet.bijections.triangular import Evaluator
 from mintnet.calculus import MaskedConv2d, MaskedLinear, Ordering, Quantity, activation, variable
 from mintnet.calculus.masks import check_positive
 from mintnet.flows.affine import AffineLayer
+from mintnet.solvers import Evaluate
 
 Q = TypeVar("Q", bound=Quantity)
 Masked = MaskedLinear | MaskedConv2d
@@ -85,7 +85,7 @@ class MAF(AffineLayer):
             v = self.h(layer(v))
         return x * self.scale(self.to_scale(v)) + self.to_shift(v)  # type: ignore[no-any-return]
 
-    def evaluator(self) -> Evaluator:
+    def evaluator(self) -> Evaluate:
         """The same without the slopes of hidden layers, which are all exactly 0."""
         maps = [layer.linear_map() for layer in self.hidden]  # type: ignore[operator]
         to_scale, to_shift = self.to_scale.linear_map(), self.to_shift.linear_map()

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.base import AnalyticBijection
-from mintnet.bijections.triangular import Evaluator, by_the_calculus
 from mintnet.calculus import HalfConditioner, Quantity
 from mintnet.flows.affine import AffineLayer
 from mintnet.flows.networks import plain_network
@@ -56,9 +55,6 @@ class NICECoupling(AffineLayer):
     def function(self, x: Q) -> Q:
         (shift,) = x.conditioned(self.conditioner)
         return x + shift
-
-    def evaluator(self) -> Evaluator:
-        return by_the_calculus(self.function)
 
 
 class EntryScaling(AnalyticBijection):

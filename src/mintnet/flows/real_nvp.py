@@ -7,7 +7,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from mintnet.bijections.triangular import Evaluator, by_the_calculus
 from mintnet.calculus import Exp, HalfConditioner, Quantity
 from mintnet.flows.affine import AffineLayer
 from mintnet.flows.networks import HalfNetwork, plain_network
@@ -68,7 +67,6 @@ class RealNVPCoupling(AffineLayer):
         conditioner = HalfConditioner(inside, partition, upper, outputs)
         super().__init__(shape, conditioner.ordering, scale, insist)
         self.centred = centred
-        self.capturable = network is None or isinstance(network, HalfNetwork)
         self.conditioner = conditioner
         first = conditioner.first(self.event_shape).to(torch.get_default_dtype())
         self.register_buffer("first", first, persistent=False)
@@ -81,6 +79,3 @@ class RealNVPCoupling(AffineLayer):
             scale = scale * Exp()(gain[0])
         second = (x + shift) * scale if self.centred else x * scale + shift
         return self.first * x + (1 - self.first) * second
-
-    def evaluator(self) -> Evaluator:
-        return by_the_calculus(self.function)

@@ -18,10 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mintnet import kernels
 from mintnet.bijections import BatchNorm, Bijection, Chain, MintLayer, Squeeze
 from mintnet.calculus.masks import check_positive
-from mintnet.kernels import normalized_mint_value, parts_of
+from mintnet.models.fast import fast_value
 from mintnet.models.inversion import Inversion, TrainingModeError
 from mintnet.models.labelled import ImageClassifier, Pixels
 from mintnet.models.storage import CONFIG, ModelFileError, load_weights, read_config, shipped
@@ -68,8 +67,7 @@ class ClassifierConfig:
         return asdict(self)
 
 
-SOLVER = Auto(patience=60, explore=False)
-"""How layers are inverted: of 256 channels a wavefront has a thousand levels, the last resort."""
+SOLVER = Auto()
 
 PIXELS: dict[str, Pixels] = {
     "digits": Pixels((1, 8, 8), 17, (0.305,), (0.376,)),
@@ -201,18 +199,9 @@ class Classifier(ImageClassifier):
 
         Shapes: (batch, width, H, W) → (batch, *feature_shape).
         """
-        function = normalized_mint_value
-        if compiled:
-            function = kernels.compiled(normalized_mint_value)
-        norm = None
-        for part in self.chain:
-            if isinstance(part, BatchNorm):
-                norm = part
-            elif isinstance(part, MintLayer) and norm is not None:
-                x = function(x, *_norm_parts(norm), *parts_of(part), dtype)
-            else:
-                x = part.transform(x)[0]
-        return x
+        if dtype is None and not compiled:
+            return self.chain.value(x)
+        return fast_value(self.chain, x, dtype or torch.float32, compiled)
 
     def head(self, features: Tensor) -> Tensor:
         """Logits of features: [ELU], the mean over places, the linear layer."""
@@ -273,19 +262,6 @@ class Classifier(ImageClassifier):
             ) from error
         load_weights(folder, model)
         return model.eval()
-
-
-def _norm_parts(norm: BatchNorm) -> tuple[Any, ...]:
-    """The arguments of `normalized_mint_value` that belong to the normalization."""
-    return (
-        norm.mean,
-        norm.variance,
-        norm.scale,
-        norm.shift,
-        norm.training,
-        norm.momentum,
-        norm.eps,
-    )
 
 
 @torch.no_grad()

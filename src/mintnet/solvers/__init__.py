@@ -1,13 +1,18 @@
 """Solvers for triangular systems: each returns a `Solution` that says how good it is."""
 
 from mintnet.solvers.auto import Auto
-from mintnet.solvers.base import REMEDY, TOLERANCES, Solver, System
+from mintnet.solvers.base import (
+    REMEDY,
+    TOLERANCES,
+    ChannelBlocks,
+    Evaluate,
+    Solver,
+    StructureError,
+    System,
+)
 from mintnet.solvers.bisection import Bisection
-from mintnet.solvers.blocks import Blocks
-from mintnet.solvers.dual import StructureError
 from mintnet.solvers.fixed_point import FixedPoint
 from mintnet.solvers.gradient import attach_gradient
-from mintnet.solvers.in_turn import InTurn
 from mintnet.solvers.residual import ResidualIteration
 from mintnet.solvers.solution import InversionError, Solution, Status, relative_residual
 from mintnet.solvers.wavefront import Wavefront
@@ -17,9 +22,9 @@ __all__ = [
     "TOLERANCES",
     "Auto",
     "Bisection",
-    "Blocks",
+    "ChannelBlocks",
+    "Evaluate",
     "FixedPoint",
-    "InTurn",
     "InversionError",
     "ResidualIteration",
     "Solution",

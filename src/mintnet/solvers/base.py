@@ -5,20 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mintnet import graphs
 from mintnet.calculus import Ordering
 from mintnet.precision import true_float32
-from mintnet.solvers.blocks import Blocks, Evaluate
-from mintnet.solvers.replay import gate
 from mintnet.solvers.solution import Solution, Status, merged
 
+Evaluate = Callable[..., tuple[Tensor, Tensor]]
+"""x ↦ (f(x), diag J(x)), both of the shape of x."""
+
 TOLERANCES = {torch.float32: 5e-6, torch.float64: 1e-12}
-"""A layer is certified when its residual is below this share of the largest |z|."""
+"""A layer is verified when its residual is below this share of the largest |z|."""
 
 SMALL = 0.1
 """Where the largest |z| is below this, |f(0)| may be the unit of residuals."""
@@ -29,7 +31,12 @@ REMEDY = (
 )
 
 
-def _nothing_known() -> tuple[Tensor, Tensor]:
+class StructureError(ValueError):
+    """A function whose structure a solver cannot follow."""
+
+
+def no_slope_floor() -> tuple[Tensor, Tensor]:
+    """Nothing is known of an increasing function but that it increases."""
     return torch.zeros(()), torch.ones(())
 
 
@@ -42,15 +49,12 @@ class System:
         evaluate: x ↦ (f(x), diag J(x)), both of the shape of x.
         start: z ↦ x₀.
         ordering: the order in which the coordinates depend on one another.
-        expression: the recorded expression of f, for solvers that walk its structure.
-        slope_facts: a lower bound of |diag J| (0 if none is known) and its sign, of the shape of
-            one sample or of one number.
-        memory: what a solver wants to remember about this system between calls.
-        renew: makes ``evaluate`` from the tensors below, and from nothing else that may change;
-            None where that cannot be promised. With it, a GPU can replay what was recorded.
-        tensors: gives all tensors that f depends on.
-        given: of each sample, what ``evaluate`` takes beside x; None where it takes x alone.
-        blocks: f in blocks that can be solved one after the other; None where it has no such parts.
+        expression: gives the trace of f, for solvers that follow its structure.
+        slope_floor: gives a lower bound of |diag J| (0 if none is known) and the sign of diag J,
+            of the shape of one sample or of one number.
+        blocks: gives f in channel blocks; None where f has no such structure.
+        work: multiplications and additions of one ``evaluate`` for one sample, roughly; 0 if
+            they are not known.
     """
 
     name: str
@@ -58,22 +62,46 @@ class System:
     start: Callable[[Tensor], Tensor]
     ordering: Ordering
     expression: Callable[[], Any] | None = None
-    slope_facts: Callable[[], tuple[Tensor, Tensor]] = _nothing_known
-    memory: dict[Any, Any] = field(default_factory=dict)
-    renew: Callable[[], Evaluate] | None = None
-    tensors: Callable[[], tuple[Tensor, ...]] = tuple
-    given: Tensor | None = None
-    blocks: Callable[[], Blocks | None] | None = None
+    slope_floor: Callable[[], tuple[Tensor, Tensor]] = no_slope_floor
+    blocks: Callable[[], ChannelBlocks | None] = lambda: None
+    work: float = 0.0
+
+
+class ChannelBlocks(ABC):
+    """A triangular f whose channels fall into blocks that depend on earlier blocks alone."""
+
+    @property
+    @abstractmethod
+    def channels(self) -> list[slice]:
+        """The channels of each block, in the order in which they are solved."""
+
+    @abstractmethod
+    def system(self, block: int) -> System:
+        """f restricted to a block; its ``evaluate`` takes x of the block and what is given."""
+
+    @abstractmethod
+    def given(self, block: int, known: list[tuple[Tensor, ...]]) -> Tensor | None:
+        """What ``evaluate`` of a block takes beside x, from the activations of earlier blocks."""
+
+    @abstractmethod
+    def activations(self, block: int, x: Tensor, given: Tensor | None) -> tuple[Tensor, ...]:
+        """What later blocks read of a block that is solved."""
+
+
+def sorted_by(channels: list[slice], values: list[Any]) -> list[Any]:
+    """Values of channel blocks in the order of the channels."""
+    order = sorted(range(len(channels)), key=lambda index: channels[index].start)
+    return [values[index] for index in order]
 
 
 class Solver(ABC):
     """A way to solve f(x) = z: frozen configuration with one method."""
 
     def solve(self, system: System, z: Tensor) -> Solution:
-        """Solve for each sample of z on its own; the result says which are certified."""
+        """Solve for each sample of z on its own; the result says which are verified."""
         if z.dtype not in TOLERANCES:
             raise ValueError(f"solvers run in float32 or float64; got {z.dtype}. Use z.float().")
-        with gate.passing() if z.is_cuda else nullcontext():
+        with graphs.lock if z.is_cuda else nullcontext():  # captured graphs share their memory
             return self._checked(system, z)
 
     def _checked(self, system: System, z: Tensor) -> Solution:
@@ -85,12 +113,12 @@ class Solver(ABC):
             return _nothing_to_solve(system, z)
         with true_float32():
             if count < len(z):
-                return _scatter(self._certified(system, z[finite]), finite)
+                return _scatter(self._verified(system, z[finite]), finite)
             if small == 0:
                 return self._solve(system, z, largest)
-            return self._certified(system, z)
+            return self._verified(system, z)
 
-    def _certified(self, system: System, z: Tensor) -> Solution:
+    def _verified(self, system: System, z: Tensor) -> Solution:
         """The solution, with a closer look at samples that were not measured by their |z|."""
         scale = reference_scale(lambda x: system.evaluate(x)[0], z, z)
         solution = self._solve(system, z, scale)

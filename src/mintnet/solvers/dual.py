@@ -11,10 +11,6 @@ Dual = tuple[Tensor, Tensor | None]
 """A value and its slope; None stands for the slope 1 of the input itself."""
 
 
-class StructureError(ValueError):
-    """A function whose structure the wavefront cannot follow."""
-
-
 def combine(node: Expression, sources: list[Dual], constant: Tensor | float) -> Dual:
     """The value and the slope of a node that acts on each entry by itself."""
     (v, s), *rest = sources

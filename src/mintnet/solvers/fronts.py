@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from mintnet.calculus.expression import Expression, Operation
-from mintnet.solvers.base import System
-from mintnet.solvers.dual import Dual, StructureError, combine
+from mintnet.solvers.base import StructureError, System
+from mintnet.solvers.dual import Dual, combine
 from mintnet.solvers.scalar import solve_monotone
 
 
@@ -44,7 +44,7 @@ class ConditionedWalk:
     def run(self, z: Tensor, scale: Tensor, guess: Tensor) -> tuple[Tensor, int]:
         """x with f(x) = z, and the most Newton steps that a level took."""
         batch, shape = len(z), z.shape
-        least, sign = (fact.to(z).expand(shape[1:]).flatten() for fact in self.system.slope_facts())
+        least, sign = (fact.to(z).expand(shape[1:]).flatten() for fact in self.system.slope_floor())
         x, target, steps = guess.flatten(1).clone(), (z.flatten(1) * sign), 0
         for level in range(self.depth):
             entries = (self.levels == level).nonzero().flatten()

@@ -105,8 +105,8 @@ def solve_transposed(
         if bool((residual <= floor).all()) or stalled or not bool(now.isfinite().any()):
             break
         u = u - (image - g) / slope
-    certified = residual <= GRADIENT_TOLERANCES[g.dtype]
-    status = torch.where(certified, int(Status.CONVERGED), int(Status.OUT_OF_STEPS))
+    verified = residual <= GRADIENT_TOLERANCES[g.dtype]
+    status = torch.where(verified, int(Status.CONVERGED), int(Status.OUT_OF_STEPS))
     count = torch.full_like(status, steps)
     solution = Solution(f"gradient through {name}", best, status, residual, count, count)
     return solution.require(REMEDY)

@@ -32,7 +32,5 @@ class ResidualIteration(Solver):
             y = system.evaluate(x)[0]
             return y, torch.ones_like(y)
 
-        steps = FixedPoint(1.0, self.max_steps, self.tolerance, capture=False)
-        # `renew` would give the diagonal of the Jacobian, which this iteration does not use.
-        other = replace(system, evaluate=evaluate, start=torch.clone, renew=None)
-        return steps._solve(other, z, scale)
+        other = replace(system, evaluate=evaluate, start=torch.clone)
+        return FixedPoint(1.0, self.max_steps, self.tolerance)._solve(other, z, scale)

@@ -1,4 +1,4 @@
-"""What a solver returns: a value with its certificate, never a bare number."""
+"""What a solver returns: a value with its residual check, never a bare number."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Status(IntEnum):
             Status.OUT_OF_STEPS: "ran out of steps",
             Status.DIVERGED: "diverged",
             Status.NOT_FINITE: "had NaN or infinite targets",
-            Status.INACCURATE: "lost accuracy between parts that are each certified",
+            Status.INACCURATE: "lost accuracy between parts that are each verified",
         }[self]
 
 
 class InversionError(ArithmeticError):
-    """An inverse could not be certified. ``solution`` says how far each sample got."""
+    """An inverse could not be verified. ``solution`` says how far each sample got."""
 
     def __init__(self, message: str, solution: Solution) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class Solution:
         residual: (batch,) max |f(x) − z| / max |z| at the returned value; for a sample with
             max |z| below 0.1, |f(0)| takes the place of max |z| if it is larger.
         steps: (batch,) iterations taken.
-        evaluations: (batch,) evaluations of f, those of the certificate included.
+        evaluations: (batch,) evaluations of f, that of the residual check included.
         parts: the solutions of the layers of a chain, in the order in which they were inverted.
         trace: (steps + 1, batch) the residual after each step, if it was asked for.
     """
@@ -65,7 +65,7 @@ class Solution:
 
     @property
     def converged(self) -> Tensor:
-        """(batch,) which samples are certified."""
+        """(batch,) which samples are verified."""
         return self.status == Status.CONVERGED
 
     def __str__(self) -> str:
@@ -78,15 +78,15 @@ class Solution:
         count, total = int(failed.sum()), failed.numel()
         if count == 0:
             worst = float(self.residual.max()) if total else 0.0
-            return f"{self.name}: all {total} samples certified, worst residual {worst:.1e}"
+            return f"{self.name}: all {total} samples verified, worst residual {worst:.1e}"
         ways = [s for s in Status if s != Status.CONVERGED and bool((self.status == s).any())]
         how = ", ".join(f"{int((self.status == s).sum())} {s.words}" for s in ways)
         worst = float(self.residual[failed].max())
         what = f"{how}; worst residual {worst:.1e}"
-        return f"{self.name}: {count} of {total} samples not certified ({what})"
+        return f"{self.name}: {count} of {total} samples not verified ({what})"
 
     def require(self, remedy: str) -> Tensor:
-        """The value, or an `InversionError` with the remedy if any sample is not certified."""
+        """The value, or an `InversionError` with the remedy if any sample is not verified."""
         if bool(self.converged.all()):
             return self.value
         culprit = next((p for p in self.parts if not bool(p.converged.all())), None)
@@ -98,6 +98,12 @@ def relative_residual(excess: Tensor, scale: Tensor) -> Tensor:
     """max |f(x) − z| / scale for each sample; NaN counts as infinite. Shape: (batch,)."""
     size = excess.abs().flatten(1).amax(1) / scale
     return size.nan_to_num(nan=float("inf"), posinf=float("inf"))
+
+
+def rows_of(solution: Solution, rows: Tensor) -> Solution:
+    """Some samples of a solution, without its parts."""
+    names = ("value", "status", "residual", "steps", "evaluations")
+    return Solution(solution.name, *(getattr(solution, name)[rows] for name in names))
 
 
 def merged(first: Solution, rest: Solution, left: Tensor) -> Solution:

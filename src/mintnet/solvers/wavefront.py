@@ -10,13 +10,12 @@ from torch import Tensor
 from mintnet.calculus.expression import Expression, Operation
 from mintnet.calculus.linear import Convolution, Dense
 from mintnet.calculus.masks import MASKS
-from mintnet.solvers.base import TOLERANCES, Solver, System, fill_failures
-from mintnet.solvers.dual import Dual, StructureError, combine
+from mintnet.solvers.base import TOLERANCES, Solver, StructureError, System, fill_failures
+from mintnet.solvers.dual import Dual, combine
 from mintnet.solvers.fronts import ConditionedWalk
-from mintnet.solvers.fused import fused_walk
 from mintnet.solvers.scalar import solve_monotone
 from mintnet.solvers.schedule import Level, schedule
-from mintnet.solvers.solution import Solution, Status, merged, relative_residual
+from mintnet.solvers.solution import Solution, Status, relative_residual
 from mintnet.solvers.substitution import as_substitution, substitute
 
 
@@ -34,34 +33,14 @@ class Wavefront(Solver):
     all channels of a pixel are solved at once, and ``steps`` counts the fronts of pixels. A
     function with networks of strictly earlier entries (a coupling has two levels) evaluates them
     once a level, and ``evaluations`` counts that.
-
-    On a GPU with Triton the walk through a Mint layer in float32 is one kernel.
     """
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
-        return self.solve_from(system, z, scale, torch.zeros_like(z))
-
-    def solve_from(self, system: System, z: Tensor, scale: Tensor, guess: Tensor) -> Solution:
-        """Solve with first guesses for the scalar equations, which only save steps."""
         if system.expression is None:
             raise StructureError(
                 f"{system.name} gives no expression to walk; use FixedPoint or Bisection"
             )
-        root = system.expression()
-        fused = fused_walk(system, root, z, scale)
-        if fused is None:
-            return self._walked(system, root, z, scale, guess)
-        solution = self._judged(system, z, scale, *fused)
-        left = ~solution.converged
-        if not bool(left.any()):
-            return solution
-        rest = self._walked(system, root, z[left], scale[left], guess[left])
-        return merged(solution, rest, left)
-
-    def _walked(
-        self, system: System, root: Expression, z: Tensor, scale: Tensor, guess: Tensor
-    ) -> Solution:
-        """Level after level, in plain tensor operations."""
+        root, guess = system.expression(), torch.zeros_like(z)
         linear = as_substitution(root)
         evaluations = 2
         if linear is not None:
@@ -72,18 +51,18 @@ class Wavefront(Solver):
             evaluations = walk.depth + 1
         else:
             value, steps = _Walk(system, root, z).run(z, scale, guess)
-        return self._judged(system, z, scale, value, steps, evaluations)
+        return self._checked_values(system, z, scale, value, steps, evaluations)
 
-    def _judged(
+    def _checked_values(
         self,
         system: System,
         z: Tensor,
         scale: Tensor,
         value: Tensor,
-        steps: int | Tensor,
-        evaluations: int = 2,
+        steps: int,
+        evaluations: int,
     ) -> Solution:
-        """The values with their residuals, whoever found them."""
+        """The values with their residuals."""
         residual = relative_residual(system.evaluate(value)[0] - z, scale)
         left = torch.where(residual.isfinite(), int(Status.OUT_OF_STEPS), int(Status.DIVERGED))
         status = torch.where(residual <= TOLERANCES[z.dtype], int(Status.CONVERGED), left)
@@ -130,7 +109,7 @@ class _Walk:
         """x with f(x) = z, and the most Newton steps that a level took."""
         least, sign = (
             fact.to(z).expand(z.shape[1:]).flatten()[self.order][:, None]
-            for fact in self.system.slope_facts()
+            for fact in self.system.slope_floor()
         )
         target, first = (
             part.reshape(self.batch, -1).T[self.order] for part in (z, guess)

@@ -1,29 +1,27 @@
-"""A fast path for training on a GPU: Mint layers in bf16, aligned and compiled.
+"""The fast path of training on a GPU: Mint layers in bf16, aligned and compiled.
 
-It computes what `MintLayer.transform` computes, with these differences in how:
+It computes what `MintLayer` and `RealNVPCoupling` compute, with these differences in how:
 
 - the weights of all layers of one shape and ordering are masked, constrained, padded and
   converted together (`prepared`): one layer's weights are too small to be worth a launch;
-- activations are channels-last, and the hidden width is padded with dead channels to a multiple
-  of 64, which the matrix units want (of 16 on a CPU);
+- activations are channels-last, and the hidden width is padded with channels of zeros to a
+  multiple of 64, as the matrix units need (of 16 on a CPU);
 - the first and the last convolution, with few channels on one side, are matrix products: taps are
   gathered before the one and scattered after the other, which convolution libraries do badly;
 - of a single channel only the taps that the mask leaves are computed;
 - convolutions and slope mixing run in ``dtype`` (bf16), while t·x, the sums of slopes, their
   logarithm and the log-determinant stay in float32;
 - slopes are mixed by one matrix product with a block-diagonal matrix;
-- both functions are compiled, once for each stage, and what is cheap is computed again in the
-  backward pass: of a layer, three hidden tensors are kept instead of seven.
+- functions are compiled, once for each shape, and what is cheap is computed again in the backward
+  pass: of a layer, three hidden tensors are kept instead of seven.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-import torch._functorch.config
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -32,9 +30,17 @@ ALIGNMENT = {"cpu": 16}
 GATHERED = 16
 """The most channels for which the first and last convolution are matrix products."""
 
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "elu": F.elu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "softplus": F.softplus,
+    "leaky_relu": F.leaky_relu,
+}
+
 
 class Prepared(NamedTuple):
-    """Weights of L layers, or of one, as the fast path wants them.
+    """Weights of L layers, or of one, as the fast path needs them.
 
     Shapes, for one layer: first (T·C, width) or (width, C, R, R); second (width, width, R', R'');
     third (width, T·C) or (C, width, R, R); product (width, width); bias1, bias2 (width,);
@@ -50,9 +56,58 @@ class Prepared(NamedTuple):
     product: Tensor
     t: Tensor
 
-    def unbind(self) -> list[Prepared]:
-        """One for each layer."""
-        return [Prepared(*parts) for parts in zip(*(part.unbind(0) for part in self), strict=True)]
+
+def mint_layer(
+    x: Tensor, weights: Prepared, filters: int, size: int, upper: bool, activation: str = "elu"
+) -> tuple[Tensor, Tensor]:
+    """Eq. 2 for ELU and the logarithm of the diagonal of its Jacobian, summed.
+
+    Shapes: x (batch, C, H, W), K = ``filters``, kernels ``size`` × ``size``; → (batch, C, H, W),
+    (batch,).
+    """
+    y, v1, v2 = _eq2(x, weights, size, upper, activation)
+    channels, t = x.shape[1], weights.t
+    d1, d2 = v1.clamp(max=0).exp(), v2.clamp(max=0).exp()
+    mixed = d1.permute(0, 2, 3, 1) @ weights.product.mT
+    terms = d2.permute(0, 2, 3, 1).float() * mixed.float()
+    copies = terms[..., : channels * filters].unflatten(-1, (channels, filters))
+    return y, (t.permute(1, 2, 0) + copies.sum(-1)).log().flatten(1).sum(1)
+
+
+def mint_value(
+    x: Tensor, weights: Prepared, filters: int, size: int, upper: bool, activation: str
+) -> Tensor:
+    """Eq. 2 alone. Shapes: (batch, C, H, W) → (batch, C, H, W)."""
+    return _eq2(x, weights, size, upper, activation)[0]
+
+
+def _eq2(
+    x: Tensor, weights: Prepared, size: int, upper: bool, activation: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """t ⊙ x + W³ ⊛ h(W² ⊛ h(W¹ ⊛ x + b¹) + b²) + b³, and both arguments of h."""
+    first, second, third, b1, b2, b3, _, t = weights
+    channels, radius, dtype = x.shape[1], size // 2, second.dtype
+    h, taps = ACTIVATIONS[activation], seen_taps(channels, size, upper)
+    x = x.contiguous(memory_format=torch.channels_last)
+    if channels <= GATHERED:
+        v1 = (gather_taps(x.permute(0, 2, 3, 1).to(dtype), taps, size) @ first + b1).permute(
+            0, 3, 1, 2
+        )
+    else:
+        v1 = F.conv2d(x.to(dtype), first, b1, padding=radius)
+    h1 = h(v1)
+    if channels == 1:
+        h1 = F.pad(h1, (0, 0, 0, radius) if upper else (0, 0, radius, 0))
+        v2 = F.conv2d(h1, second, b2, padding=(0, radius))
+    else:
+        v2 = F.conv2d(h1, second, b2, padding=radius)
+    h2 = h(v2)
+    if channels <= GATHERED:
+        parts = (h2.permute(0, 2, 3, 1) @ third).unflatten(-1, (len(taps), channels))
+        sums = scatter_taps(parts, taps, size)
+    else:
+        sums = F.conv2d(h2, third, padding=radius).permute(0, 2, 3, 1)
+    return t * x + sums.permute(0, 3, 1, 2) + b3[:, None, None], v1, v2
 
 
 def prepared(
@@ -93,89 +148,51 @@ def prepared(
     taps = slice(seen[0], seen[-1] + 1)
     if channels == 1:  # what the mask leaves lies in a rectangle of rows up to the centre
         w2 = w2[..., radius:, :] if upper else w2[..., : radius + 1, :]
-    second = F.pad(w2, (0, 0, 0, 0, 0, dead, 0, dead)).to(dtype)
-    second = second.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
+    second = _channels_last(F.pad(w2, (0, 0, 0, 0, 0, dead, 0, dead)).to(dtype))
     if channels <= GATHERED:
         first = F.pad(w1.flatten(3)[..., taps], (0, 0, 0, 0, 0, dead))  # (L, width, C, T)
         first = first.permute(0, 3, 2, 1).flatten(1, 2).to(dtype)
         third = F.pad(w3.flatten(3)[..., taps], (0, 0, 0, dead))  # (L, C, width, T)
         third = third.permute(0, 2, 3, 1).flatten(2).to(dtype)
     else:
-        first = F.pad(w1, (0, 0, 0, 0, 0, 0, 0, dead)).to(dtype)
-        third = F.pad(w3, (0, 0, 0, 0, 0, dead)).to(dtype)
-        first, third = (
-            w.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3) for w in (first, third)
-        )
+        first = _channels_last(F.pad(w1, (0, 0, 0, 0, 0, 0, 0, dead)).to(dtype))
+        third = _channels_last(F.pad(w3, (0, 0, 0, 0, 0, dead)).to(dtype))
     b1, b2 = (F.pad(bias, (0, dead)).to(dtype) for bias in (b1, b2))
     return Prepared(first, second, third, b1, b2, b3, product, torch.stack(list(t)))
 
 
-def prepared_layers(
-    layers: Sequence[Any], dtype: torch.dtype, prepare: Callable[..., Prepared] = prepared
-) -> list[Prepared]:
-    """`prepared` for Mint layers of one shape and ordering, one for each.
+def coupling_layer(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    log_gain: Tensor,
+    upper: bool,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """y₁ = x₁, y₂ = σ(s(x₁)) ⊙ (x₂ + t(x₁)) with σ = exp(γ + 2 tanh(s / 2)), and Σ log σ.
 
     Args:
-        layers: Mint layers.
-        dtype: of what is multiplied.
-        prepare: `prepared`, or what the compiler made of it.
+        x: (batch, C, H, W).
+        weights: of the three convolutions of its network.
+        biases: of the same.
+        log_gain: γ, (C / 2,).
+        upper: the second half moves the first.
+        dtype: of convolutions.
+
+    Shapes: (batch, C, H, W) → (batch, C, H, W), (batch,).
     """
-    first = layers[0]
-    together = prepare(
-        [[getattr(layer, f"weight{i}") for layer in layers] for i in (1, 2, 3)],
-        [[getattr(layer, f"bias{i}") for layer in layers] for i in (1, 2, 3)],
-        [layer.t for layer in layers],
-        (first.mask1, first.mask2, first.mask3),
-        first.ordering.upper,
-        dtype,
-    )
-    return together.unbind()
-
-
-def mint_layer(
-    x: Tensor, weights: Prepared, filters: int, size: int, upper: bool
-) -> tuple[Tensor, Tensor]:
-    """Eq. 2 for ELU and the logarithm of the diagonal of its Jacobian, summed.
-
-    Shapes: x (batch, C, H, W), K = ``filters``, kernels ``size`` × ``size``; → (batch, C, H, W),
-    (batch,).
-    """
-    first, second, third, b1, b2, b3, product, t = weights
-    channels, radius, dtype = x.shape[1], size // 2, second.dtype
-    taps = seen_taps(channels, size, upper)
-    x = x.contiguous(memory_format=torch.channels_last)
-    if channels <= GATHERED:
-        seen = gather_taps(x.permute(0, 2, 3, 1).to(dtype), taps, size)
-        v1 = (seen @ first + b1).permute(0, 3, 1, 2)
-    else:
-        v1 = F.conv2d(x.to(dtype), first, b1, padding=radius)
-    h1 = F.elu(v1)
-    if channels == 1:
-        h1 = F.pad(h1, (0, 0, 0, radius) if upper else (0, 0, radius, 0))
-        v2 = F.conv2d(h1, second, b2, padding=(0, radius))
-    else:
-        v2 = F.conv2d(h1, second, b2, padding=radius)
-    h2 = F.elu(v2)
-    if channels <= GATHERED:
-        parts = (h2.permute(0, 2, 3, 1) @ third).unflatten(-1, (len(taps), channels))
-        sums = scatter_taps(parts, taps, size)
-    else:
-        sums = F.conv2d(h2, third, padding=radius).permute(0, 2, 3, 1)
-    d1, d2 = v1.clamp(max=0).exp(), v2.clamp(max=0).exp()
-    mixed = d1.permute(0, 2, 3, 1) @ product.mT
-    terms = d2.permute(0, 2, 3, 1).float() * mixed.float()
-    copies = terms[..., : channels * filters].unflatten(-1, (channels, filters))
-    return closing(x, sums, copies.sum(-1), t, b3)
-
-
-def closing(x: Tensor, sums: Tensor, slope: Tensor, t: Tensor, b3: Tensor) -> tuple[Tensor, Tensor]:
-    """t ⊙ x + sums + b³, and Σ log(t + slope): what is left when the hidden layers are done.
-
-    Shapes: x (batch, C, H, W); sums and slope (batch, H, W, C); → (batch, C, H, W), (batch,).
-    """
-    y = t * x + sums.permute(0, 3, 1, 2) + b3[:, None, None]
-    log_det = (t.permute(1, 2, 0) + slope).log().flatten(1).sum(1)
-    return y, log_det
+    low, high = x.chunk(2, 1)
+    read, moved = (high, low) if upper else (low, high)
+    hidden = read.to(dtype).contiguous(memory_format=torch.channels_last)
+    for weight, bias in zip(weights, biases, strict=True):
+        hidden = F.elu(hidden) if weight is not weights[0] else hidden
+        padding = weight.shape[-1] // 2
+        hidden = F.conv2d(hidden, weight.to(dtype), bias.to(dtype), padding=padding)
+    raw, shift = hidden.float().chunk(2, 1)
+    log_scale = log_gain[:, None, None] + 2.0 * torch.tanh(0.5 * raw)
+    moved = (moved + shift) * log_scale.exp()
+    y = torch.cat([moved, read] if upper else [read, moved], 1)
+    return y, log_scale.flatten(1).sum(1)
 
 
 def seen_taps(channels: int, size: int, upper: bool) -> list[int]:
@@ -221,25 +238,6 @@ def _own(matrix: Tensor) -> Tensor:
     return matrix.gather(-2, group.expand(len(matrix), 1, width)).flatten(1)
 
 
-KEPT = 0.5
-"""The share of what a backward pass wants that is kept for it; the rest is computed again.
-
-At one half a layer keeps v¹, v² and the mixed slopes, and computes what follows from them element
-by element: less than half of the memory, and less to write and to read.
-"""
-_COMPILED: dict[str, Callable[..., Any]] = {}
-
-
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of this module compiled, made when it is first wanted."""
-    if function.__name__ not in _COMPILED:
-        torch._dynamo.config.cache_size_limit = 64
-        made = torch.compile(function, dynamic=False)
-
-        @functools.wraps(function)
-        def with_little_kept(*args: Any) -> Any:
-            with torch._functorch.config.patch(activation_memory_budget=KEPT):
-                return made(*args)
-
-        _COMPILED[function.__name__] = with_little_kept
-    return _COMPILED[function.__name__]
+def _channels_last(kernels: Tensor) -> Tensor:
+    """(L, out, in, R, R) with ``in`` last in memory."""
+    return kernels.permute(0, 1, 3, 4, 2).contiguous().permute(0, 1, 4, 2, 3)
