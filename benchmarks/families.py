@@ -37,7 +37,7 @@ from mintnet.models.flow import LAMBDAS, standard_normal_log_prob
 from mintnet.models.noise import uniform_noise
 from mintnet.precision import true_float32
 
-from .timing import timed
+from .timing import check_positive, timed
 from .train import float32_products
 
 BATCHES = {"digits": 32, "mnist": 256}
@@ -128,16 +128,16 @@ class BestWeights:
 
     def __init__(self, density: Density, held: Tensor, clock: Callable[[], float]) -> None:
         self.density, self.held, self.clock = density, held, clock
-        self.best, self.at, self.looks, self.seconds = math.inf, 0.0, 0, 0.0
+        self.best, self.looks, self.seconds = math.inf, 0, 0.0
         self.weights = [p.detach().clone() for p in density.net.parameters()]
 
     @torch.no_grad()
-    def look(self, progress: float) -> None:
+    def look(self) -> None:
         """Evaluate the held-out images, with the same noise each time; its time is kept apart."""
         begin = self.clock()
         found = float(self.density.mean_bits(self.held, seed=2).mean())
         if found < self.best:
-            self.best, self.at = found, progress
+            self.best = found
             for kept, p in zip(self.weights, self.density.net.parameters(), strict=True):
                 kept.copy_(p)
         self.looks += 1
@@ -170,15 +170,16 @@ def prepared(name: str, data: ImageData, images: Tensor, lam: float, seed: int) 
 
 
 def train(
-    name: str, data: ImageData, lam: float, device: torch.device, total: float, options: Families
+    name: str, data: ImageData, device: torch.device, options: Families
 ) -> tuple[Density, dict[str, Any]]:
-    """A network trained for ``total`` seconds, and how it was trained."""
+    """A network trained for ``options.seconds``, and how it was trained."""
+    lam, total = LAMBDAS[options.data_set], options.seconds
     held_out = min(1000, len(data) // 10)
     images, held = data.images.to(device).split([len(data) - held_out, held_out])
     density = prepared(name, data, images, lam, options.seed)
     batch = options.batch_size or BATCHES[options.data_set]
     step = Step(density, images, batch)
-    top = options.learning_rate or RATES[options.data_set] * FACTORS.get(name, 1.0)
+    top = RATES[options.data_set] * FACTORS.get(name, 1.0)
     clock = time.perf_counter if images.is_cuda else time.process_time
     order, at, count = torch.empty(0, device=device), 0, 0
     best = BestWeights(density, held, clock)
@@ -192,17 +193,16 @@ def train(
         if count % 20 == 0 or look:
             float(loss)  # keeps the queue of a GPU short
         if look:
-            best.look(seconds / total)
+            best.look()
     float(loss)
     seconds = clock() - begin - best.seconds
-    best.look(1.0)
+    best.look()
     best.restore()
     return density, {
         "steps": count,
         "seconds": round(seconds, 1),
         "held_out_images": held_out,
         "held_out_bits_per_dim": round(best.best, 4),
-        "best_after_share_of_time": round(best.at, 2),
         "batch": batch,
         "learning_rate": top,
         "steps_skipped": int(step.skipped),
@@ -224,7 +224,6 @@ def evaluate(density: Density, data: ImageData, device: torch.device) -> dict[st
     return {
         "bits_per_dim": round(float(found.mean()), 4),
         "standard_error": round(float(found.std() / len(found) ** 0.5), 4),
-        "worst_image": round(float(found.max()), 2),
         "test_images": len(found),
     }
 
@@ -261,35 +260,33 @@ class Families(Command):
     batch_size: int | None = None
     """Images of a step; 32 for digits and 256 for mnist if not given."""
 
-    learning_rate: float | None = None
-    """Of every family; each family's own if not given."""
-
     seed: int = 0
     """Of the first weights."""
 
     device: str = "cpu"
     """Where to compute: cpu, cuda, or auto for a GPU if there is one."""
 
-    samples: bool = True
-    """Time 64 samples of each too."""
+    no_samples: bool = False
+    """Leave out the timing of 64 samples of each."""
 
     def run(self) -> dict[str, Any]:
         out, device = console(), pick_device(self.device)
         if unknown := [name for name in self.families if name not in FAMILIES]:
             raise ValueError(f"unknown family {unknown[0]!r}; choose from {', '.join(FAMILIES)}")
+        check_positive(batch_size=1 if self.batch_size is None else self.batch_size)
         if not 0 < self.seconds < math.inf:
             raise ValueError(f"--seconds is a positive number; got {self.seconds}")
         training, test = (load(self.data_set, split, self.data) for split in ("train", "test"))
-        lam, rows = LAMBDAS[self.data_set], {}
+        rows = {}
         for name in self.families:
             with float32_products(tf32=True):
-                density, facts = train(name, training, lam, device, self.seconds, self)
+                density, facts = train(name, training, device, self)
             row = {
                 "family": FAMILIES[name].title,
                 "likelihood": "exact" if FAMILIES[name].exact else "estimated",
                 "parameters": parameter_count(density.net),
                 **evaluate(density, test, device),
-                **(sampled(density, test, device) if self.samples else {}),
+                **({} if self.no_samples else sampled(density, test, device)),
                 **facts,
             }
             rows[name] = row
@@ -297,15 +294,13 @@ class Families(Command):
                 f"{row['family']:20} {row['bits_per_dim']:7.3f} ± {row['standard_error']:.3f} bpd "
                 f"({row['likelihood']}), {row['parameters']:>9,} weights, {row['steps']} steps in "
                 f"{row['seconds']:.0f} s, {row['steps_skipped']} skipped"
-                + (
-                    f", 64 samples {row['sampling_seconds']} s, {row['samples_verified']} verified"
-                    if self.samples
-                    else ""
-                )
             )
+            if not self.no_samples:
+                verified, taken = row["samples_verified"], row["sampling_seconds"]
+                out.print(f"{'':20} 64 samples in {taken} s, {verified} verified", style="dim")
         return {
             "data_set": self.data_set,
-            "logit_lambda": lam,
+            "logit_lambda": LAMBDAS[self.data_set],
             "seed": self.seed,
             "evaluation": "true float32, the whole test set, one dequantization draw",
             "share_of_gpu": os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100") + " %",

@@ -20,7 +20,6 @@ from mintnet.analysis.origin import machine
 from mintnet.cli.command import Command
 from mintnet.cli.model import pick_device
 from mintnet.cli.output import console
-from mintnet.data import ImageData
 
 from .timing import Note, check_positive, forget_peak, peak_gib, plain_table, silent, timed
 
@@ -32,49 +31,30 @@ COLUMNS = ("batch", "images/s", "ms", "±", "first s", "GiB", "TFLOP/s", "share"
 AS_TRAINED, EAGER = "as mintnet train", "eager, float32"
 
 
-def training_step(flow: Flow, images: Tensor, preset: str, way: str) -> Callable[[], Tensor]:
-    """The step of `mintnet train` on one batch: loss, gradients, clipping, optimizer, EMA weights.
+def training_step(flow: Flow, images: Tensor, preset: str, way: str) -> Callable[[], float]:
+    """The step of `mintnet train` on one batch, which returns its loss in nats.
 
-    This is the only function here that knows the training package.
+    This is the only function here that knows how the training package is built.
 
     Args:
         flow: the model; it is copied to the device of the images.
         images: the batch, uint8.
         preset: whose recipe is taken.
-        way: ``AS_TRAINED`` (on a GPU the fast path in bf16, captured) or ``EAGER``.
+        way: ``AS_TRAINED`` (on a GPU the fast path, captured) or ``EAGER`` (float32).
     """
-    from mintnet.training.fast import why_not_compiled
-    from mintnet.training.module import TrainingModule
-    from mintnet.training.plan import Plan
-    from mintnet.training.recipe import recipe_for
-    from mintnet.training.recorded import RecordedStep
-    from mintnet.training.task import DensityTask, FastPath
+    from mintnet.training.devices import Devices, chosen_precision, fast_path
+    from mintnet.training.recipe import Recipe
+    from mintnet.training.step import Step
+    from mintnet.training.task import DensityTask
 
-    flow = copy.deepcopy(flow).to(images.device).train()
-    task, fast = DensityTask(flow), way == AS_TRAINED and images.is_cuda
-    if not task.why_not_fast():
-        dtype = fast_dtype(images.device) if fast else torch.float32
-        task.fast = FastPath(dtype, compiled=fast and not why_not_compiled())
-    recipe = recipe_for(preset).changed(
-        batch_size=len(images), validation=0.0, learning_rate=LEARNING_RATE
-    )
-    data = ImageData("random", images.cpu(), levels=flow.levels)
-    module = TrainingModule(task, data, Plan("random", recipe)).to(images.device)
-    module.images = images
-    module.average.to(images.device)
-    run = RecordedStep(module, module.configure_optimizers(), record=fast)
-    places = torch.arange(len(images))
-
-    def step() -> Tensor:
-        return run(places, LEARNING_RATE)[0] / len(places)
-
-    return step
-
-
-def fast_dtype(device: torch.device) -> torch.dtype:
-    """What the fast path multiplies: bf16 where a GPU has it."""
-    has = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
-    return torch.bfloat16 if has else torch.float32
+    recipe = Recipe.of(preset, batch_size=len(images))
+    task = DensityTask(copy.deepcopy(flow).to(images.device).train())
+    if way == AS_TRAINED:
+        here = Devices(accelerator=images.device.type)
+        task.fast, _ = fast_path(task, chosen_precision(recipe.precision, here), here)
+    step = Step(task, recipe, len(images), captured=task.fast is not None)
+    index = torch.arange(len(images), device=images.device)
+    return lambda: step(images, None, index, 0, LEARNING_RATE).means["loss"]
 
 
 @contextmanager
@@ -149,7 +129,7 @@ def _row(
     try:
         with float32_products(tf32=way == AS_TRAINED):
             step = training_step(flow, images.to(device), preset, way)
-            loss = float(step())
+            loss = step()
             first = time.perf_counter() - begin
             for _ in range(WARM_UP - 1):
                 step()
@@ -203,9 +183,9 @@ def unmasked_flops(net: nn.Module, shape: tuple[int, int, int]) -> int:
 
 @torch.no_grad()
 def matrix_product_flops(device: torch.device, repeats: int = 10) -> float:
-    """Operations a second of a large matrix product in the precision of the fast path."""
-    n = 8192 if device.type == "cuda" else 1024
-    a, b = (torch.randn(n, n, device=device).to(fast_dtype(device)) for _ in range(2))
+    """Operations a second of a large matrix product, on a GPU in bf16."""
+    n, dtype = (8192, torch.bfloat16) if device.type == "cuda" else (1024, torch.float32)
+    a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
     a @ b
     return 2 * n**3 / min(timed(lambda: a @ b, device)[0] for _ in range(repeats))
 
