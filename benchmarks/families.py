@@ -38,7 +38,6 @@ from mintnet.models.noise import uniform_noise
 from mintnet.precision import true_float32
 
 from .timing import check_positive, timed
-from .train import float32_products
 
 BATCHES = {"digits": 32, "mnist": 256}
 RATES = {"digits": 5e-3, "mnist": 2e-3}
@@ -270,6 +269,8 @@ class Families(Command):
     """Leave out the timing of 64 samples of each."""
 
     def run(self) -> dict[str, Any]:
+        from mintnet.training.devices import float32_math
+
         out, device = console(), pick_device(self.device)
         if unknown := [name for name in self.families if name not in FAMILIES]:
             raise ValueError(f"unknown family {unknown[0]!r}; choose from {', '.join(FAMILIES)}")
@@ -279,7 +280,7 @@ class Families(Command):
         training, test = (load(self.data_set, split, self.data) for split in ("train", "test"))
         rows = {}
         for name in self.families:
-            with float32_products(tf32=True):
+            with float32_math(tf32=True):
                 density, facts = train(name, training, device, self)
             row = {
                 "family": FAMILIES[name].title,

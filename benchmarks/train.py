@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Annotated, Any
@@ -57,22 +56,6 @@ def training_step(flow: Flow, images: Tensor, preset: str, way: str) -> Callable
     return lambda: step(images, None, index, 0, LEARNING_RATE).means["loss"]
 
 
-@contextmanager
-def float32_products(tf32: bool) -> Iterator[None]:
-    """Products of float32 numbers in TF32 or in true float32; settings are restored afterwards.
-
-    Convolutions are chosen by timing them once for each shape, as in training.
-    """
-    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = products.allow_tf32, convolutions.allow_tf32, convolutions.benchmark
-    products.allow_tf32 = convolutions.allow_tf32 = tf32
-    convolutions.benchmark = True
-    try:
-        yield
-    finally:
-        products.allow_tf32, convolutions.allow_tf32, convolutions.benchmark = before
-
-
 def bench_train(
     flow: Flow,
     preset: str,
@@ -121,13 +104,15 @@ def _row(
     flow: Flow, preset: str, device: torch.device, way: str, batch: int, repeats: int
 ) -> dict[str, Any]:
     """The figures of one way at one batch size, or that it does not fit in memory."""
+    from mintnet.training.devices import float32_math
+
     generator = torch.Generator().manual_seed(1)
     shape = (batch, *flow.shape)
     images = torch.randint(0, flow.levels, shape, dtype=torch.uint8, generator=generator)
     forget_peak(device)
     begin = time.perf_counter()
     try:
-        with float32_products(tf32=way == AS_TRAINED):
+        with float32_math(tf32=way == AS_TRAINED):  # as `mintnet train` has it
             step = training_step(flow, images.to(device), preset, way)
             loss = step()
             first = time.perf_counter() - begin
