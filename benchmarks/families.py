@@ -1,54 +1,47 @@
-"""Train each family of flows for the same time on the same data; compare bits per dimension.
-
-    python benchmarks/families.py digits --seconds 60 --out results/families-digits.json
-    python benchmarks/families.py mnist --data data --seconds 60 --device cuda --out families.json
+"""`mintnet bench families`: each family of flows trained for the same time on the same data.
 
 Equal compute means equal time of training on the same machine: wall time on a GPU, processor time
-on a CPU, where other work may be going on (give it one thread, OMP_NUM_THREADS=1). Set-up and, on a
-GPU, the capture of a CUDA graph are not counted, and how many steps each family got is listed. All
-else is the same too: uniform dequantization, the logit with the same λ, Adam with warm-up and a
-linear decay over the second half of the time, gradients clipped; the weights that were best on
-held-out training images (looked at twenty times, which is not counted either); and the mean over
-the whole test set in true float32 with the same noise. IAF is left out: its likelihood needs an
-inversion in every step. The likelihoods of i-ResNet and FFJORD are estimates (20 terms and 4 probes
-of the series for i-ResNet, 16 steps of Runge–Kutta for FFJORD), and the table says so.
-
-With --out the file is written after every family; families that are in it already are kept, so that
-a run that was interrupted goes on, and a file of another data set, time or seed is refused. Several
-runs may write one file, each with some of the families, on one GPU too: with NVIDIA's MPS and
-CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25 in each of four, every family has a quarter of the
-multiprocessors to itself; the file says so. Sampling times would then mean little: --no-samples
-leaves them out.
+on a CPU, where other work may be going on (give it one thread, OMP_NUM_THREADS=1). Set-up and the
+capture of a CUDA graph are not counted, and how many steps each family got is listed. All else is
+the same too: uniform dequantization, the logit with the same λ, Adam with warm-up and a linear
+decay over the second half of the time, gradients clipped; the weights that were best on held-out
+training images (looked at twenty times, which is not counted either); and the mean over the whole
+test set in true float32 with the same noise. IAF is left out: its likelihood needs an inversion in
+every step. The likelihoods of i-ResNet and FFJORD are estimates (20 terms and 4 probes of the
+series for i-ResNet, 16 steps of Runge–Kutta for FFJORD), and the table says so.
 """
 
 from __future__ import annotations
 
-import argparse
-import fcntl
-import json
 import math
 import os
-import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import torch
+import tyro
 from torch import Tensor
 
-from mintnet.bench.machine import machine
-from mintnet.bijections import Bijection, Logit
+from mintnet import FFJORD, Bijection, IResNetBlock, Logit
+from mintnet.analysis.origin import machine
+from mintnet.cli.command import Command
+from mintnet.cli.model import pick_device
+from mintnet.cli.output import console
 from mintnet.data import ImageData, load
-from mintnet.flows import FFJORD, IResNetBlock
+from mintnet.graphs import capture
 from mintnet.models.families import FAMILIES, family_net, parameter_count
 from mintnet.models.flow import LAMBDAS, standard_normal_log_prob
 from mintnet.models.noise import uniform_noise
 from mintnet.precision import true_float32
 
+from .timing import check_positive, timed
+
 BATCHES = {"digits": 32, "mnist": 256}
 RATES = {"digits": 5e-3, "mnist": 2e-3}
 """Learning rates, from short trials on held-out training images."""
-
 FACTORS = {
     "nice": 0.3,
     "maf": 0.3,
@@ -58,7 +51,10 @@ FACTORS = {
     "planar": 3.0,
     "sylvester": 3.0,
 }
-"""Families that want another one, as a multiple."""
+"""Families that want another learning rate, as a multiple."""
+CLIP = 1.0
+LOOKS = 20
+"""How often held-out images are evaluated in a training."""
 
 
 class Density:
@@ -75,22 +71,36 @@ class Density:
         nats = standard_normal_log_prob(z.flatten(1)) + log_det + log_det_logit
         return (self.size * math.log(self.levels) - nats) / (self.size * math.log(2))
 
+    def mean_bits(self, images: Tensor, seed: int, batch: int = 250) -> Tensor:
+        """Bits per dimension of images with fixed noise, in float64, (count,)."""
+        index = torch.arange(len(images), device=images.device)
+        parts = []
+        for some, pixels in zip(index.split(batch), images.split(batch), strict=True):
+            noise = uniform_noise(seed, 0, some, tuple(images.shape[1:]))
+            parts.append(self.bits((pixels.float() + noise) / self.levels).double())
+        return torch.cat(parts)
+
 
 class Step:
-    """One step of the optimizer; on a GPU all of it as one CUDA graph."""
+    """One step of the optimizer; on a GPU all of it is one CUDA graph."""
 
-    def __init__(self, density: Density, images: Tensor, batch: int, clip: float) -> None:
-        self.density, self.images, self.clip = density, images, clip
+    def __init__(self, density: Density, images: Tensor, batch: int) -> None:
+        self.density, self.images = density, images
         device = images.device
         self.index = torch.zeros(batch, dtype=torch.long, device=device)
         self.parameters = list(density.net.parameters())
-        self.rate = torch.tensor(0.0, device=device)
+        self.rate = torch.zeros((), device=device)
         self.skipped = torch.zeros((), device=device)
         cuda = device.type == "cuda"
         self.optimizer = torch.optim.Adam(self.parameters, lr=self.rate, capturable=cuda)
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.replay = capture(self.run, device, self.state)
 
-    def run(self) -> None:
+    def state(self) -> list[Tensor]:
+        """All tensors that a step changes."""
+        moments = [v for state in self.optimizer.state.values() for v in state.values()]
+        return [*self.parameters, self.skipped, *moments]
+
+    def run(self) -> Tensor:
         """Dequantize, forward, backward, clip, update. A step that is not finite moves nothing."""
         x = self.images[self.index].float()
         loss = self.density.bits((x + torch.rand_like(x)) / self.density.levels).mean()
@@ -99,59 +109,34 @@ class Step:
         loss.backward()
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = torch.stack([g.norm() for g in gradients]).norm()
-        factor = (self.clip / (norm + 1e-6)).clamp(max=1)
-        sound = norm.isfinite() & loss.isfinite()
+        finite = norm.isfinite() & loss.isfinite()
         for g in gradients:
-            g.copy_((g * factor).masked_fill(~sound, 0.0))  # a graph takes no number from the CPU
-        self.skipped += ~sound
+            g.mul_((CLIP / (norm + 1e-6)).clamp(max=1)).masked_fill_(~finite, 0.0)
+        self.skipped += ~finite
         self.optimizer.step()
-        self.loss = loss.detach()
+        return loss.detach()
 
-    def capture(self) -> None:
-        """Warm up with a rate of 0, then record."""
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                self.run()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self.run()
-        self.graph = graph
-        for state in self.optimizer.state.values():  # forget the warm-up
-            for value in state.values():
-                value.zero_()
-
-    def __call__(self, index: Tensor, rate: float) -> None:
+    def __call__(self, index: Tensor, rate: float) -> Tensor:
         self.index.copy_(index)
         self.rate.fill_(rate)
-        self.run() if self.graph is None else self.graph.replay()
+        return self.replay()
 
 
-def learning_rate(top: float, step: int, progress: float) -> float:
-    """Linear warm-up over 50 steps, then constant, then linear to 2 % over the second half."""
-    return top * min(1.0, (step + 1) / 50) * min(1.0, max(0.02, 2 * (1 - progress)))
-
-
-class Keeper:
+class BestWeights:
     """The weights that were best on held-out images so far."""
 
     def __init__(self, density: Density, held: Tensor, clock: Callable[[], float]) -> None:
         self.density, self.held, self.clock = density, held, clock
-        self.best, self.at, self.looks, self.seconds = math.inf, 0.0, 0, 0.0
+        self.best, self.looks, self.seconds = math.inf, 0, 0.0
         self.weights = [p.detach().clone() for p in density.net.parameters()]
 
     @torch.no_grad()
-    def look(self, progress: float) -> None:
-        """Compare, with the same noise each time; how long it takes is kept apart."""
+    def look(self) -> None:
+        """Evaluate the held-out images, with the same noise each time; its time is kept apart."""
         begin = self.clock()
-        index = torch.arange(len(self.held), device=self.held.device)
-        x = self.held.float() + uniform_noise(2, 0, index, tuple(self.held.shape[1:]))
-        bits = [self.density.bits(part / self.density.levels) for part in x.split(250)]
-        found = float(torch.cat(bits).mean())
+        found = float(self.density.mean_bits(self.held, seed=2).mean())
         if found < self.best:
-            self.best, self.at = found, progress
+            self.best = found
             for kept, p in zip(self.weights, self.density.net.parameters(), strict=True):
                 kept.copy_(p)
         self.looks += 1
@@ -159,82 +144,72 @@ class Keeper:
 
     @torch.no_grad()
     def restore(self) -> None:
+        """Put the best weights back into the network."""
         for kept, p in zip(self.weights, self.density.net.parameters(), strict=True):
             p.copy_(kept)
 
 
-def prepared(name: str, data: ImageData, images: Tensor, args: argparse.Namespace) -> Density:
-    """A fresh network whose normalizations have seen a batch; from then on they are weights."""
-    torch.manual_seed(args.seed)
+def learning_rate(top: float, step: int, progress: float) -> float:
+    """Linear warm-up over 50 steps, then constant, then linear to 2 % over the second half."""
+    return top * min(1.0, (step + 1) / 50) * min(1.0, max(0.02, 2 * (1 - progress)))
+
+
+def prepared(name: str, data: ImageData, images: Tensor, lam: float, seed: int) -> Density:
+    """A fresh network whose normalizations were set by a batch; from then on they are weights."""
+    torch.manual_seed(seed)
     net = family_net(name, data.shape).to(images.device).train()
-    density = Density(net, data, LAMBDAS[args.data_set])
+    density = Density(net, data, lam)
     with torch.no_grad():
         x = images[:1000].float()
         density.bits((x + torch.rand_like(x)) / data.levels)
     for module in net.modules():
         if hasattr(module, "is_set"):
-            module.eval()  # looks no more whether it has been set, which a graph could not do
+            module.eval()  # checks no more whether it has been set, which a graph could not do
     return density
 
 
-def train(name: str, data: ImageData, args: argparse.Namespace) -> tuple[Density, dict]:
-    """A trained network and how it was trained."""
+def train(
+    name: str, data: ImageData, device: torch.device, options: Families
+) -> tuple[Density, dict[str, Any]]:
+    """A network trained for ``options.seconds``, and how it was trained."""
+    lam, total = LAMBDAS[options.data_set], options.seconds
     held_out = min(1000, len(data) // 10)
-    images, held = data.images.to(args.device).split([len(data) - held_out, held_out])
-    density = prepared(name, data, images, args)
-    batch = args.batch or BATCHES[args.data_set]
-    step, graphed = Step(density, images, batch, args.clip), False
-    if images.is_cuda and not args.eager:
-        try:
-            step.capture()
-            graphed = True
-        except RuntimeError as error:
-            print(f"{name}: no CUDA graph ({str(error).splitlines()[0]}); going on without")
-            torch.cuda.synchronize()
-            density = prepared(name, data, images, args)
-            step = Step(density, images, batch, args.clip)
-    top = args.rate or RATES[args.data_set] * FACTORS.get(name, 1.0)
+    images, held = data.images.to(device).split([len(data) - held_out, held_out])
+    density = prepared(name, data, images, lam, options.seed)
+    batch = options.batch_size or BATCHES[options.data_set]
+    step = Step(density, images, batch)
+    top = RATES[options.data_set] * FACTORS.get(name, 1.0)
     clock = time.perf_counter if images.is_cuda else time.process_time
-    order, at, count, curve = torch.empty(0, device=images.device), 0, 0, []
-    keeper = Keeper(density, held, clock)
+    order, at, count = torch.empty(0, device=device), 0, 0
+    best = BestWeights(density, held, clock)
     begin = clock()
-    while (seconds := clock() - begin - keeper.seconds) < args.seconds:
+    while (seconds := clock() - begin - best.seconds) < total:
         if at + batch > len(order):
-            order, at = torch.randperm(len(images), device=images.device), 0
-        step(order[at : at + batch], learning_rate(top, count, seconds / args.seconds))
+            order, at = torch.randperm(len(images), device=device), 0
+        loss = step(order[at : at + batch], learning_rate(top, count, seconds / total))
         at, count = at + batch, count + 1
-        if count % 20 == 0:  # reading the loss also keeps the queue of a GPU short
-            loss = float(step.loss)
-            if count % 1000 == 0 or (count % 100 == 0 and len(curve) < 5):
-                curve.append([count, round(loss, 4)])
-            if args.verbose and count % 500 == 0:
-                print(f"  {name}: {seconds:.0f} s, step {count}, {loss:.3f}", flush=True)
-        if seconds > args.seconds * (keeper.looks + 1) / 20:
-            float(step.loss)  # the device is done with what came before
-            keeper.look(seconds / args.seconds)
-    if images.is_cuda:
-        torch.cuda.synchronize()
-    seconds = clock() - begin - keeper.seconds
-    keeper.look(1.0)
-    keeper.restore()
-    facts = {
+        look = seconds > total * (best.looks + 1) / LOOKS
+        if count % 20 == 0 or look:
+            float(loss)  # keeps the queue of a GPU short
+        if look:
+            best.look()
+    float(loss)
+    seconds = clock() - begin - best.seconds
+    best.look()
+    best.restore()
+    return density, {
         "steps": count,
         "seconds": round(seconds, 1),
         "held_out_images": held_out,
-        "held_out_bits_per_dim": round(keeper.best, 4),
-        "best_after_share_of_time": round(keeper.at, 2),
+        "held_out_bits_per_dim": round(best.best, 4),
         "batch": batch,
         "learning_rate": top,
-        "images_seen": count * batch,
-        "cuda_graph": graphed,
         "steps_skipped": int(step.skipped),
-        "curve": curve,
     }
-    return density, facts
 
 
 @torch.no_grad()
-def evaluate(density: Density, data: ImageData, device: str, batch: int = 250) -> dict:
+def evaluate(density: Density, data: ImageData, device: torch.device) -> dict[str, Any]:
     """The mean over all test images in true float32, with the standard error of that mean."""
     density.net.eval()
     for module in density.net.modules():
@@ -243,135 +218,93 @@ def evaluate(density: Density, data: ImageData, device: str, batch: int = 250) -
         if isinstance(module, FFJORD):
             module.steps = 16
     torch.manual_seed(0)
-    bits = []
     with true_float32():
-        for begin in range(0, len(data), batch):
-            index = torch.arange(begin, min(begin + batch, len(data)), device=device)
-            noise = uniform_noise(1, 0, index, data.shape)
-            pixels = data.images[begin : begin + batch].to(device).float()
-            bits.append(density.bits((pixels + noise) / density.levels).double().cpu())
-    found = torch.cat(bits)
+        found = density.mean_bits(data.images.to(device), seed=1)
     return {
         "bits_per_dim": round(float(found.mean()), 4),
         "standard_error": round(float(found.std() / len(found) ** 0.5), 4),
-        "worst_image": round(float(found.max()), 2),
         "test_images": len(found),
     }
 
 
 @torch.no_grad()
-def sampled(density: Density, data: ImageData, device: str, count: int = 64) -> dict:
-    """How long 64 samples take with the default solver, and how many are certified."""
+def sampled(density: Density, data: ImageData, device: torch.device) -> dict[str, Any]:
+    """Seconds of 64 samples with the default solver, and how many are verified."""
     shape = density.net.output_shape or data.shape
-    z = torch.randn(count, *shape, generator=torch.Generator().manual_seed(0)).to(device)
-    density.net.solve(z[:2])
-    begin = time.perf_counter()
-    solution = density.net.solve(z)
-    return {
-        "sampling_seconds": round(time.perf_counter() - begin, 3),
-        "samples_certified": int(solution.converged.sum()),
-        "samples": count,
-    }
+    z = torch.randn(64, *shape, generator=torch.Generator().manual_seed(0)).to(device)
+    density.net.solve(z)  # may capture CUDA graphs: not counted
+    taken, solution = timed(lambda: density.net.solve(z), device)
+    verified = int(solution.converged.sum())
+    return {"sampling_seconds": round(taken, 3), "samples": 64, "samples_verified": verified}
 
 
-SAME = ("command", "data_set", "logit_lambda", "seed")
-"""What all rows of a file must share, or they would not be on equal terms."""
+@dataclass(kw_only=True)
+class Families(Command):
+    """Train each family of flows for the same time; compare bits per dimension of test images."""
 
+    data_set: Annotated[
+        tyro.conf.Positional[Literal["digits", "mnist"]], tyro.conf.arg(metavar="DATA_SET")
+    ]
+    """digits, or mnist with --data."""
 
-def rows_in(file: Path | None, record: dict) -> dict:
-    """The families that a file has already; raises if they were trained on other terms."""
-    text = file.read_text() if file is not None and file.is_file() else ""
-    if not text:
-        return {}
-    there = json.loads(text)
-    for key in SAME:
-        if there[key] != record[key]:
-            raise ValueError(
-                f"{file} has rows with {key} = {there[key]!r}, and this run has {record[key]!r}: "
-                "they cannot be compared. Choose another file with --out."
+    data: Path | None = None
+    """The folder with the data set's files; digits need none."""
+
+    seconds: float = 60.0
+    """Of training, for each family."""
+
+    families: tuple[str, ...] = tuple(FAMILIES)
+    """Which families."""
+
+    batch_size: int | None = None
+    """Images of a step; 32 for digits and 256 for mnist if not given."""
+
+    seed: int = 0
+    """Of the first weights."""
+
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, or auto for a GPU if there is one."""
+
+    no_samples: bool = False
+    """Leave out the timing of 64 samples of each."""
+
+    def run(self) -> dict[str, Any]:
+        from mintnet.training.devices import float32_math
+
+        out, device = console(), pick_device(self.device)
+        if unknown := [name for name in self.families if name not in FAMILIES]:
+            raise ValueError(f"unknown family {unknown[0]!r}; choose from {', '.join(FAMILIES)}")
+        check_positive(batch_size=1 if self.batch_size is None else self.batch_size)
+        if not 0 < self.seconds < math.inf:
+            raise ValueError(f"--seconds is a positive number; got {self.seconds}")
+        training, test = (load(self.data_set, split, self.data) for split in ("train", "test"))
+        rows = {}
+        for name in self.families:
+            with float32_math(tf32=True):
+                density, facts = train(name, training, device, self)
+            row = {
+                "family": FAMILIES[name].title,
+                "likelihood": "exact" if FAMILIES[name].exact else "estimated",
+                "parameters": parameter_count(density.net),
+                **evaluate(density, test, device),
+                **({} if self.no_samples else sampled(density, test, device)),
+                **facts,
+            }
+            rows[name] = row
+            out.print(
+                f"{row['family']:20} {row['bits_per_dim']:7.3f} ± {row['standard_error']:.3f} bpd "
+                f"({row['likelihood']}), {row['parameters']:>9,} weights, {row['steps']} steps in "
+                f"{row['seconds']:.0f} s, {row['steps_skipped']} skipped"
             )
-    rows: dict = there["rows"]
-    return rows
-
-
-def add_row(file: Path | None, record: dict, name: str, row: dict) -> None:
-    """Write a family beside those that this run and others have written."""
-    if file is None:
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        record["rows"] = rows_in(file, record) | {name: row}
-        file.write_text(json.dumps(record, indent=1) + "\n")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("data_set", choices=sorted(BATCHES))
-    parser.add_argument("--data", type=Path, help="the folder with the data set's files")
-    parser.add_argument("--seconds", type=float, default=60.0, help="of training, for each family")
-    parser.add_argument("--families", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, help="a file for the figures, as JSON")
-    parser.add_argument("--batch", type=int)
-    parser.add_argument("--rate", type=float, help="learning rate of every family")
-    parser.add_argument("--clip", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--eager", action="store_true", help="no CUDA graph")
-    parser.add_argument("--no-samples", action="store_true")
-    parser.add_argument("--verbose", action="store_true")
-    args = parser.parse_args()
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        training, test = (load(args.data_set, split, args.data) for split in ("train", "test"))
-    except ValueError as error:
-        parser.error(str(error))
-    commit = ["git", "rev-parse", "--short", "HEAD"]
-    chosen = [f" --{name} {value:g}" for name in ("batch", "rate") if (value := vars(args)[name])]
-    record = {
-        "command": f"python benchmarks/families.py {args.data_set} --seconds {args.seconds:g}"
-        + "".join(chosen),
-        "commit": subprocess.run(commit, capture_output=True, text=True).stdout.strip() or None,
-        "machine": machine(torch.device(args.device)),
-        "share_of_gpu": os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100") + " %",
-        "evaluation": "true float32, the whole test set, one draw of noise",
-        "data_set": args.data_set,
-        "logit_lambda": LAMBDAS[args.data_set],
-        "seed": args.seed,
-        "rows": {},
-    }
-    try:
-        record["rows"] = rows_in(args.out, record)
-    except ValueError as error:
-        parser.error(str(error))
-    for name in args.families:
-        if name in record["rows"]:
-            continue
-        density, facts = train(name, training, args)
-        row = {
-            "family": FAMILIES[name].title,
-            "likelihood": "exact" if FAMILIES[name].exact else "estimated",
-            "parameters": parameter_count(density.net),
-            **evaluate(density, test, args.device),
-            **({} if args.no_samples else sampled(density, test, args.device)),
-            **facts,
+            if not self.no_samples:
+                verified, taken = row["samples_verified"], row["sampling_seconds"]
+                out.print(f"{'':20} 64 samples in {taken} s, {verified} verified", style="dim")
+        return {
+            "data_set": self.data_set,
+            "logit_lambda": LAMBDAS[self.data_set],
+            "seed": self.seed,
+            "evaluation": "true float32, the whole test set, one dequantization draw",
+            "share_of_gpu": os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100") + " %",
+            "machine": machine(device),
+            "rows": rows,
         }
-        add_row(args.out, record, name, row)
-        print(
-            f"{row['family']:20} {row['bits_per_dim']:7.3f} ± {row['standard_error']:.3f} bpd "
-            f"({row['likelihood']}), {row['parameters']:>9,} weights, {row['steps']} steps in "
-            f"{row['seconds']:.0f} s, {row['steps_skipped']} skipped"
-            + (
-                ""
-                if args.no_samples
-                else f", 64 samples {row['sampling_seconds']} s, {row['samples_certified']} good"
-            ),
-            flush=True,
-        )
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,6 @@ from figures_src.blind_spot import blind_spot
 from figures_src.classification import classification
 from figures_src.cycle import cycle
 from figures_src.density import density
-from figures_src.growth import growth
 from figures_src.levels import levels
 from figures_src.masks import masks
 from figures_src.parts import Picture
@@ -35,7 +34,6 @@ RECORDED = {
     "levels": levels,
     "classification": classification,
     "density": density,
-    "growth": growth,
 }
 TRAINED = {"steps": steps, "residuals": residuals, "cycle": cycle}
 NAMES = (*IDEAS, *TRAINED, *RECORDED)

@@ -1,4 +1,4 @@
-"""Benchmarks measure what they say, on a small model."""
+"""Benchmarks measure what they say, on small models, and leave settings as they were."""
 
 import json
 import shlex
@@ -9,105 +9,140 @@ from pathlib import Path
 import pytest
 import torch
 
-from mintnet.bench import bench_growth, bench_invert, bench_properties
-from mintnet.bench import growth as growth_module
-from mintnet.bench import machine as machine_module
-from mintnet.bench.machine import commit
-from mintnet.cli import main
-from mintnet.models import Flow
+from mintnet import Flow, MintLayer, MintNet, Squeeze
+from mintnet.analysis import origin
+from mintnet.cli import bench, main
+from mintnet.data import load
+from mintnet.models import MintNetConfig
+from mintnet.models.families import family_net
 from registry import tiny_flow
 
-
-def _flow() -> Flow:
-    return tiny_flow(side=4, seed=0)
-
-
-def test_every_way_is_measured_on_the_same_targets() -> None:
-    figures = bench_invert(_flow(), samples=3, repeats=1)
-    ways = figures["ways"]
-    assert list(ways) == [
-        "algorithm 1, 120 steps",
-        "α = 1 with stopping",
-        "wavefront",
-        "auto",
-        "i-ResNet fixed point, 100 steps",
-        "one coordinate at a time",
-    ]
-    assert ways["algorithm 1, 120 steps"]["evaluations"] == 4 * 121
-    assert ways["i-ResNet fixed point, 100 steps"]["evaluations"] == 4 * 101
-    assert ways["one coordinate at a time"]["evaluations"] == 4 * 16
-    assert ways["one coordinate at a time"]["extrapolated"]
-    for name in ("wavefront", "auto"):
-        assert ways[name]["not_certified"] == 0
-        assert ways[name]["worst_residual"] <= 5e-6
-        assert ways[name]["end_to_end_residual"] <= 1e-3
-    assert len(figures["layers"]) == 4
-    assert figures["auto_over_faster_of_two"] > 0
+CPU = torch.device("cpu")
+families, invert, properties, sample, train = (
+    bench.benchmarks(name) for name in ("families", "invert", "properties", "sample", "train")
+)
 
 
-def test_quick_and_plain(tmp_path: Path) -> None:
-    _flow().save(tmp_path / "model")
-    told = tmp_path / "figures.json"
-    options = ["--plain", "--quick", "-n", "2", "--repeats", "1", "--step", "0.5"]
-    place = ["--out", str(tmp_path / "plot.png"), "--json", str(told), "--device", "cpu"]
-    main(["bench", "invert", str(tmp_path / "model"), *options, *place])
-    figures = json.loads(told.read_text())
-    assert list(figures["ways"]) == ["algorithm 1, 120 steps", "auto"]
-    assert figures["ways"]["auto"]["not_certified"] == 0
-    assert figures["auto_over_faster_of_two"] is None
-    assert figures["hand_written_kernels"] is False
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    tiny_flow(4, 0).save(tmp_path / "model", preset="tiny", data="digits")
+    return str(tmp_path / "model")
 
 
-def test_a_bad_step_is_refused_before_anything_takes_time() -> None:
-    told: list[str] = []
-    with pytest.raises(ValueError, match=r"got 3\.5"):
-        bench_invert(_flow(), samples=3, step=3.5, note=told.append)
-    assert told == []
+@pytest.fixture
+def tf32():
+    """TF32 is on, as many programs set it; gives a function that says whether it still is."""
+    settings = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = [setting.allow_tf32 for setting in settings]
+    for setting in settings:
+        setting.allow_tf32 = True
+    yield lambda: all(setting.allow_tf32 for setting in settings)
+    for setting, value in zip(settings, before, strict=True):
+        setting.allow_tf32 = value
 
 
-def test_residuals_that_were_not_measured_are_left_out(tmp_path: Path, capsys) -> None:
-    _flow().save(tmp_path / "model")
-    place = ["--out", str(tmp_path / "plot.svg"), "--json", str(tmp_path / "figures.json")]
-    limits = ["-n", "1", "--step", "0.5", "--repeats", "1", "--time-limit", "0", "--device", "cpu"]
-    main(["bench", "invert", str(tmp_path / "model"), *limits, *place])
-    ways = json.loads((tmp_path / "figures.json").read_text())["ways"]
-    assert ways["one coordinate at a time"]["worst_residual"] is None
-    assert "nan" not in capsys.readouterr().out.replace(str(tmp_path), "")
-    drawn = (tmp_path / "plot.svg").read_text()
-    assert "residual" in drawn and "residual nan" not in drawn
+def test_the_package_has_one_name_in_a_wheel_and_in_a_clone(tmp_path, monkeypatch) -> None:
+    assert train.__name__ == "mintnet.benchmarks.train"
+    assert Path(train.__file__).parent.name == "benchmarks"
+    assert not hasattr(bench, "Growth")
+    monkeypatch.setattr(bench, "PACKAGE", "mintnet.nowhere")
+    monkeypatch.setattr(bench, "__file__", str(tmp_path / "a" / "b" / "c" / "bench.py"))
+    with pytest.raises(ValueError, match="this installation has no benchmarks"):
+        bench.benchmarks("train")
 
 
-@pytest.mark.slow
-def test_what_takes_too_long_is_extrapolated_and_marked() -> None:
-    figures = bench_invert(_flow(), samples=3, repeats=1, time_limit=0.0)
-    assert all(row["extrapolated"] and row["seconds"] > 0 for row in figures["ways"].values())
-    assert figures["ways"]["algorithm 1, 120 steps"]["evaluations"] == 4 * 121
-    assert figures["auto_over_faster_of_two"] is None
-    in_full = bench_invert(_flow(), samples=3, repeats=1, time_limit=1e6)
-    marked = [name for name, row in in_full["ways"].items() if row["extrapolated"]]
-    assert marked == ["one coordinate at a time"]
+def test_seconds_of_each_call_and_equal_bits(tf32) -> None:
+    lines: list[str] = []
+    found = sample.bench_sample(tiny_flow(4, 0), 3, calls=3, compare=True, note=lines.append)
+    assert found["calls"][:2] == [found["first_seconds"], found["second_seconds"]]
+    assert len(found["calls"]) == 3 and found["identical"] and lines[0].startswith("call 1: ")
+    later = found["calls"][1:]
+    assert found["best_seconds"] == min(later) and found["seconds"] == sum(later) / 2
+    assert found["slowest_over_fastest"] == max(found["calls"]) / min(found["calls"]) >= 1
+    assert found["verified"] == 3 and found["worst_residual"] < 1e-3 and found["evaluations"] > 4
+    other = found["algorithm_1"]
+    assert found["speedup"] == other["seconds"] / found["seconds"]
+    assert other["steps"] == 120 and other["verified"] == 3
+    assert other["median_residual"] <= other["worst_residual"] < 1e-5
+    assert found["machine"]["tf32"] is False and tf32()
 
 
-def test_the_fixed_point_of_i_resnet_fails_openly_where_a_layer_is_no_contraction() -> None:
-    flow = _flow()
+def test_bits_that_differ_are_seen(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    flow, real = tiny_flow(4, 0), Flow.sample
+    seeds = iter([0, 1])
+    monkeypatch.setattr(Flow, "sample", lambda self, n, seed: real(self, n, seed=next(seeds)))
+    found = sample.bench_sample(flow, 4, calls=2)
+    assert found["identical"] is False and "speedup" not in found
+    sample.print_sample(print, "tiny", found)
+    assert "the bits DIFFER" in capsys.readouterr().out
+
+
+def test_a_step_that_does_not_arrive_shows_in_the_residual() -> None:
+    flow = tiny_flow(4, 0)
     with torch.no_grad():
         for layer in flow.net.layers():
-            layer.raw_t.fill_(4.0)  # slopes near 4: x − (f(x) − z) moves away from the root
-    row = bench_invert(flow, samples=2, repeats=1, step=0.5)["ways"][
-        "i-ResNet fixed point, 100 steps"
-    ]
-    assert row["not_certified"] == 2 * 4 and row["worst_residual"] == float("inf")
+            layer.weight2.mul_(30.0)
+    found = sample.bench_sample(flow, 2, calls=1, compare=True, step=1e-3)
+    assert found["algorithm_1"]["verified"] == 0 and found["verified"] == 2
+    assert found["second_seconds"] is None
 
 
-def test_properties_are_those_of_the_paper_but_for_glow() -> None:
-    found = bench_properties()
+def test_every_solver_gets_the_same_targets(tf32) -> None:
+    flow = tiny_flow(4, 0)
+    found = invert.bench_invert(flow, 3, repeats=1)
+    assert list(found["ways"]) == ["algorithm-1", "newton", "wavefront", "auto"]
+    assert found["ways"]["algorithm-1"]["evaluations"] >= 4 * 121
+    for name in ("wavefront", "auto"):
+        row = found["ways"][name]
+        assert row["not_verified"] == 0 and row["end_to_end_verified"] == 3
+        assert row["worst_residual"] <= 5e-6 and row["end_to_end_residual"] <= 1e-3
+        assert row["seconds"] == sum(row["layer_seconds"])
+        assert row["speedup"] == found["ways"]["algorithm-1"]["seconds"] / row["seconds"]
+    assert found["layers"].count("MintLayer") == 4
+    assert found["machine"]["tf32"] is False and tf32()
+
+
+def test_a_training_step_is_timed_and_the_model_left_alone(tf32) -> None:
+    torch.manual_seed(0)
+    flow = Flow.preset("digits")
+    before = {name: value.clone() for name, value in flow.state_dict().items()}
+    found = train.bench_train(flow, "digits", CPU, (2, 3, 2), repeats=3)
+    assert [row["batch"] for row in found["rows"]] == [2, 3]
+    for row in found["rows"]:
+        assert row["loss"] > 0 and row["steps"] == 3
+        seconds = row["milliseconds"] / 1e3
+        assert row["images_per_second"] == pytest.approx(row["batch"] / seconds)
+        low, high = row["milliseconds_quartiles"]
+        assert low <= row["milliseconds"] <= high
+        flops = row["batch"] * found["gflop_an_image"] / 1e3 / seconds
+        assert row["tflops_unmasked"] == pytest.approx(flops)
+    assert found["matrix_product_tflops"] > 1e-4
+    for name, value in flow.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert tf32() and not torch.backends.cudnn.benchmark
+
+
+def test_a_batch_that_does_not_fit_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise torch.OutOfMemoryError("no")
+
+    monkeypatch.setattr(train, "training_step", refuse)
+    (row,) = train.bench_train(tiny_flow(4, 0), "digits", CPU, (2,))["rows"]
+    assert row == {"way": train.AS_TRAINED, "batch": 2, "failure": "does not fit in memory"}
+
+
+def test_the_work_is_counted_without_masked_weights() -> None:
+    net = MintNet(MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,)))
+    assert 3 * train.unmasked_flops(net, (1, 4, 4)) == 7680
+
+
+def test_properties_are_those_of_the_paper_but_for_glow(capsys, tmp_path: Path) -> None:
+    main(["bench", "properties", "--json", str(tmp_path / "table.json")])
+    assert "differs: Glow" in capsys.readouterr().out
+    found = json.loads((tmp_path / "table.json").read_text())
     assert found["differences"] == ["Glow, analytic inverse: yes here, no in the paper"]
     table = found["models"]
-    assert not table["IAF"]["analytic forward"]["holds"]
-    assert table["IAF"]["analytic inverse"]["holds"]
-    assert not table["MAF"]["analytic inverse"]["holds"]
     assert "64 at 8 × 8" in table["MAF"]["analytic inverse"]["evidence"]
-    assert table["NICE with its scaling layer"]["non-volume preserving"]["holds"]
     page = (Path(__file__).parents[2] / "docs" / "field.md").read_text().replace("**", "")
     for name, row in table.items():
         words = " | ".join("yes" if entry["holds"] else "no" for entry in row.values())
@@ -116,10 +151,8 @@ def test_properties_are_those_of_the_paper_but_for_glow() -> None:
 
 def test_checks_can_fail() -> None:
     """Each check on something that lacks the property, made by hand."""
-    from mintnet import MintLayer, Squeeze
-    from mintnet.bench import properties
 
-    class Wrong(type(Squeeze(2, (1, 4, 4)))):
+    class Wrong(Squeeze):
         def transform(self, x):
             return 2 * super().transform(x)[0], x.new_zeros(len(x))
 
@@ -128,59 +161,91 @@ def test_checks_can_fail() -> None:
     assert not properties.exact_likelihood(Wrong(2, (1, 4, 4)).double()).holds
     assert not properties.non_volume_preserving(squeeze).holds
     small, large = (MintLayer(1, 2, (size, size)).double() for size in (4, 8))
+    for layer in (small, large):
+        torch.nn.init.normal_(layer.weight1)
     assert not properties.analytic_inverse(small, large).holds
 
 
-def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    main(["bench", "properties", "--json", str(tmp_path / "table.json")])
-    assert "differs: Glow" in capsys.readouterr().out
-    assert len(json.loads((tmp_path / "table.json").read_text())["models"]) >= 12
+def test_families_are_trained_evaluated_and_sampled(capsys, tmp_path: Path) -> None:
+    out = tmp_path / "rows.json"
+    words = ["digits", "--seconds", "1", "--families", "planar", "nice", "--json", str(out)]
+    main(["bench", "families", *words])
+    rows = json.loads(out.read_text())["rows"]
+    assert list(rows) == ["planar", "nice"] and "planar" in capsys.readouterr().out
+    for row in rows.values():
+        assert 1.5 < row["bits_per_dim"] < 4.0 and row["steps"] > 0
+        assert row["test_images"] == 360 and row["samples_verified"] == 64
 
 
-def test_growth_covers_its_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth_module, "SIZES", (4, 6))
-    monkeypatch.setattr(growth_module, "BATCHES", (1, 2))
-    figures = bench_growth(filters=2, repeats=1)
-    assert [row["size"] for row in figures["over_size"]] == [4, 6]
-    assert [row["batch"] for row in figures["over_batch"]] == [1, 2]
-    assert all(row["worst_residual"] < 1e-5 for row in figures["over_size"])
+def test_a_step_of_a_family_that_is_not_finite_moves_nothing() -> None:
+    data = load("digits", "train")
+    density = families.Density(family_net("planar", (1, 8, 8), 1), data, 0.01)
+    with torch.no_grad():
+        density.bits((data.images[:99] + torch.rand(99, 1, 8, 8)) / 17)  # sets normalizations
+        list(density.net.parameters())[-1].fill_(float("nan"))
+    step = families.Step(density, data.images, 16)
+    before = [p.clone() for p in density.net.parameters()]
+    step(torch.arange(16), 1e-2)
+    assert int(step.skipped) == 1
+    for old, new in zip(before, density.net.parameters(), strict=True):
+        assert torch.equal(old.nan_to_num(), new.detach().nan_to_num())
 
 
-def test_the_command_writes_a_plot_and_figures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _flow().save(tmp_path / "model", preset="tiny", data="digits")
-    plot, figures = tmp_path / "plot.png", tmp_path / "figures.json"
-    arguments = ["-n", "2", "--repeats", "1", "--device", "cpu", "--step", "0.5"]
-    files = ["--out", str(plot), "--json", str(figures)]
-    main(["bench", "invert", str(tmp_path / "model"), *arguments, *files])
-    assert "auto" in capsys.readouterr().out
-    assert plot.read_bytes().startswith(b"\x89PNG")
-    content = json.loads(figures.read_text())
-    assert content["tuned_step"] == 0.5
-    typed = shlex.split(content["command"])
-    assert typed == ["mintnet", "bench", "invert", str(tmp_path / "model"), *arguments, *files]
-    assert content["commit"] == commit() and content["machine"]["device"]
+def test_commands_print_and_write_figures_with_their_origin(model, tmp_path, capsys) -> None:
+    device = ["--device", "cpu", "--json", str(tmp_path / "f.json")]
+    for words, printed in (
+        (["sample", model, "-n", "3", "--calls", "3", "--compare"], "all calls gave the same bits"),
+        (["invert", model, "-n", "2", "--ways", "auto", "wavefront"], "wavefront"),
+        (["train", "digits", "--batch-size", "2", "--repeats", "1"], train.AS_TRAINED),
+    ):
+        main(["bench", *words, *device])
+        assert printed in capsys.readouterr().out
+        content = json.loads((tmp_path / "f.json").read_text())
+        assert shlex.split(content["command"]) == ["mintnet", "bench", *words, *device]
+        assert content["commit"] == origin.commit() and content["machine"]["device"]
+    assert content["machine"]["threads"] == 1  # as digits are trained
 
 
-def test_the_commit_is_of_this_checkout_or_the_version_stands_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a repository of someone else, which does not track the package, its commit is not ours."""
-    file = tmp_path / "machine.py"
-    monkeypatch.setattr(machine_module, "__file__", str(file))
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["sample", "MODEL", "-n", "0"], "--count is at least 1; got 0"),
+        (["sample", "MODEL", "--calls", "0"], "--calls is at least 1; got 0"),
+        (["sample", "MODEL", "--step", "nan"], "got nan"),
+        (["invert", "MODEL", "--step", "3.5"], "got 3.5"),
+        (["invert", "MODEL", "--repeats", "0"], "--repeats is at least 1"),
+        (["train", "abacus"], "unknown preset"),
+        (["train", "digits", "--batch-size", "0"], "--batch-size is at least 1"),
+        (["train", "digits", "--device", "abacus"], "unknown device"),
+        (["families", "digits", "--families", "gan"], "unknown family 'gan'"),
+        (["families", "digits", "--seconds", "-1"], "--seconds is a positive number"),
+        (["families", "mnist", "--data", "MODEL"], "MODEL"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], reason: str, model: str, capsys) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["bench", *(model if word == "MODEL" else word for word in words)])
+    err = capsys.readouterr().err
+    assert end.value.code == 1 and reason.replace("MODEL", model) in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_the_commit_is_of_this_checkout_or_the_version_stands_in(tmp_path, monkeypatch) -> None:
+    file = tmp_path / "origin.py"
+    monkeypatch.setattr(origin, "__file__", str(file))
     file.write_text("")
-    assert commit() == f"mintnet {version('mintnet')}"
-    git = ("git", "-c", "user.name=n", "-c", "user.email=e@example.org", "-C", str(tmp_path))
-    try:
-        subprocess.run([*git, "init", "-q"], check=True)
-    except OSError:
-        pytest.skip("there is no git here")
-    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "theirs"], check=True)
-    assert commit() == f"mintnet {version('mintnet')}"
-    subprocess.run([*git, "add", "machine.py"], check=True)
-    subprocess.run([*git, "commit", "-q", "-m", "ours"], check=True)
-    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout
-    assert len(commit()) == 12 and head.startswith(commit())
+    assert origin.commit() == f"mintnet {version('mintnet')}"
+
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=n", "-c", "user.email=e@example.org")
+        return subprocess.check_output(["git", *who, "-C", str(tmp_path), *words], text=True)
+
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "a repository of someone else")
+    assert origin.commit() == f"mintnet {version('mintnet')}"
+    git("add", "origin.py")
+    git("commit", "-q", "-m", "ours")
+    head = git("rev-parse", "HEAD")
+    assert len(origin.commit()) == 12 and head.startswith(origin.commit())
     file.write_text("changed")
-    assert commit().endswith("-dirty")
+    assert origin.commit().endswith("-dirty")

@@ -47,7 +47,7 @@ class Command(ABC):
 
 def origin(command: Command) -> dict[str, Any]:
     """What figures come from: the command as typed, the commit, and the weights of a model."""
-    from mintnet.bench.machine import commit
+    from mintnet.analysis.origin import commit
     from mintnet.files import sha256
     from mintnet.models.locate import locate
     from mintnet.models.storage import WEIGHTS

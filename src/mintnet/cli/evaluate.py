@@ -51,7 +51,7 @@ class Evaluate(Command):
         """Evaluate, and return the figures."""
         import torch
 
-        from mintnet.bench.machine import machine
+        from mintnet.analysis.origin import machine
         from mintnet.cli.classifier import is_classifier
         from mintnet.cli.evaluate_classifier import evaluate_classifier
         from mintnet.models.flow import Flow

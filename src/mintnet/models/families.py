@@ -11,23 +11,18 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from mintnet.bijections import (
+from mintnet.bijections import ActNorm, Bijection, Chain, Reshape, Squeeze, paired_mint
+from mintnet.flows import (
     FFJORD,
     MAF,
-    ActNorm,
-    Bijection,
-    Chain,
     EntryScaling,
     IResNetBlock,
     NICECoupling,
     Planar,
     RealNVPCoupling,
-    Reshape,
-    Squeeze,
     Sylvester,
     glow_step,
     macow_unit,
-    paired_mint,
 )
 
 Shape = tuple[int, int, int]

@@ -1,4 +1,4 @@
-"""The paper's table of properties, found by running checks on small networks of each family.
+"""`mintnet bench properties`: the paper's table of properties, found by checks on small networks.
 
 Each property is what its check says, no more:
 
@@ -14,15 +14,17 @@ Each property is what its check says, no more:
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from rich.table import Table
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mintnet.bijections import (
+from mintnet import (
     FFJORD,
     MAF,
     Bijection,
@@ -35,12 +37,16 @@ from mintnet.bijections import (
     Reshape,
     Squeeze,
     Sylvester,
-    TriangularBijection,
     glow_step,
     iaf,
     macow_unit,
     paired_mint,
 )
+from mintnet.bijections import TriangularBijection
+from mintnet.cli.command import Command
+from mintnet.cli.output import console
+
+from .timing import Note, silent
 
 PROPERTIES = ("analytic forward", "analytic inverse", "non-volume preserving", "exact likelihood")
 
@@ -68,14 +74,8 @@ class Finding:
 
 
 @torch.no_grad()
-def bench_properties(note: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
-    """Run every check on every model; differences from the paper's table are listed.
-
-    Examples:
-        >>> table = bench_properties()["models"]
-        >>> table["NICE"]["non-volume preserving"]["holds"]
-        False
-    """
+def bench_properties(note: Note = silent) -> dict[str, Any]:
+    """Run every check on every model, and list the differences from the paper's table."""
     table: dict[str, dict[str, Any]] = {}
     for name, make in MODELS.items():
         note(name)
@@ -155,12 +155,7 @@ def exact_likelihood(net: Bijection) -> Finding:
 
 
 def chain_length(layer: Bijection, x: Tensor) -> int:
-    """The most entries that must be solved one after another: the index of I − diag(J)⁻¹ J.
-
-    Examples:
-        >>> chain_length(MAF((5,), activation="tanh"), torch.zeros(1, 5))   # fresh: the identity
-        1
-    """
+    """The most entries that must be solved one after another: the index of I − diag(J)⁻¹ J."""
     seen = jacobian(layer, x[:1])[0] != 0
     before = (seen & ~torch.eye(len(seen), dtype=torch.bool)).double()
     reached, length = torch.ones(len(seen), dtype=torch.float64), 0
@@ -181,14 +176,18 @@ def jacobian(net: Bijection, x: Tensor) -> Tensor:
     return torch.stack(rows, 1)
 
 
-def _affine_in_its_own(layer: TriangularBijection, x: Tensor) -> bool:
+def _affine_in_its_own(layer: Bijection, x: Tensor) -> bool:
     """Whether slopes stay the same when each entry's own coordinate moves, the others fixed."""
-    slope, moved = layer.evaluate(x)[1].flatten(1), torch.empty(1, x[0].numel())
-    for i in range(x[0].numel()):
-        there = x.clone().flatten(1)
-        there[:, i] += 1.0
-        moved[:, i] = layer.evaluate(there.reshape(x.shape))[1].flatten(1)[:, i]
-    return bool(torch.allclose(moved.double(), slope, rtol=1e-5, atol=1e-9))
+    points = x.flatten(1).repeat(x[0].numel(), 1)  # row i is for entry i
+
+    def own_slopes(at: Tensor) -> Tensor:
+        with torch.enable_grad():
+            at = at.clone().requires_grad_()
+            y = layer.transform(at.reshape(-1, *x.shape[1:]))[0].flatten(1)
+            return torch.autograd.grad(y.diagonal().sum(), at)[0].diagonal()
+
+    moved = own_slopes(points + torch.eye(len(points), dtype=x.dtype))
+    return bool(torch.allclose(moved, own_slopes(points), rtol=1e-5, atol=1e-9))
 
 
 class _Counter(TorchDispatchMode):
@@ -209,23 +208,14 @@ def _operations(net: Bijection, x: Tensor) -> int:
 
 
 def _change_with_settings(net: Bijection, x: Tensor) -> float:
-    """How much f(x) moves when every integrator takes twice the steps and every series terms."""
-    plain = net.transform(x)[0]
-    numerical = [m for m in net.modules() if isinstance(m, FFJORD | IResNetBlock)]
-    if not numerical:
-        return 0.0
-    for module in numerical:
+    """How much f(x) moves when integrators take twice the steps and series twice the terms."""
+    plain, finer = net.transform(x)[0], copy.deepcopy(net)
+    for module in finer.modules():
         if isinstance(module, FFJORD):
             module.steps, module.tolerance = 2 * module.steps, module.tolerance / 10
-        else:
+        elif isinstance(module, IResNetBlock):
             module.terms *= 2
-    change = float((net.transform(x)[0] - plain).abs().max())
-    for module in numerical:
-        if isinstance(module, FFJORD):
-            module.steps, module.tolerance = module.steps // 2, module.tolerance * 10
-        else:
-            module.terms //= 2
-    return change
+    return float((finer.transform(x)[0] - plain).abs().max())
 
 
 def _inputs(net: Bijection) -> Tensor:
@@ -282,3 +272,26 @@ MODELS: dict[str, Callable[[int], Bijection]] = {
     "i-ResNet": lambda size: IResNetBlock((1, size, size), 8),
     "FFJORD": lambda size: FFJORD((1, size, size), 8, "rk4"),
 }
+
+
+@dataclass(kw_only=True)
+class Properties(Command):
+    """Find the properties of each family of flows by checks, and compare with the paper's table."""
+
+    evidence: bool = False
+    """Print what each check found."""
+
+    def run(self) -> dict[str, Any]:
+        out = console()
+        figures = bench_properties(note=lambda line: out.print(line, style="dim"))
+        table = Table("model", *PROPERTIES)
+        for name, row in figures["models"].items():
+            cells = ["yes" if row[title]["holds"] else "no" for title in PROPERTIES]
+            if self.evidence:
+                found = (row[title]["evidence"] for title in PROPERTIES)
+                cells = [f"{cell}: {words}" for cell, words in zip(cells, found, strict=True)]
+            table.add_row(name, *cells)
+        out.print(table)
+        for line in figures["differences"]:
+            out.print(f"differs: {line}")
+        return figures
