@@ -87,7 +87,7 @@ class Case:
         span: where sample inputs are drawn.
         onto: it is a bijection of all reals; otherwise injective only.
         inverted: it is the inverse of something in the calculus: triangular all the same, but it
-            has no certificate, and its forward map is the one that is solved.
+            has no proof, and its forward map is the one that is solved.
         adaptive: values are only as exact as this, since an integrator chooses its own steps.
     """
 

@@ -1,12 +1,27 @@
 """What every bijection of the registry must do."""
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
-from mintnet import Bijection, Chain, Composed, Inverse, MintNet, Solution
+from mintnet import (
+    FFJORD,
+    ActNorm,
+    Bijection,
+    Chain,
+    Composed,
+    Inverse,
+    IResNetBlock,
+    MintNet,
+    Planar,
+    Solution,
+    Squeeze,
+    Sylvester,
+)
 from mintnet.bijections import AnalyticBijection, TriangularBijection
 from mintnet.calculus import Verdict
 from mintnet.solvers import Wavefront
@@ -90,6 +105,49 @@ DIAGONAL = {
     "composed-softplus-negative",
     "composed-scaled-by-tensor",
 }
+
+
+@by_case
+def test_log_slopes_sum_to_the_log_det_at_the_entries_they_belong_to(case: Case) -> None:
+    bijection, x = case.build(), case.sample_input(2)
+    try:
+        y, slopes = bijection.log_slopes(x)
+    except ValueError as error:
+        assert "not triangular" in str(error)
+        assert any(isinstance(leaf, OUTSIDE) for leaf in bijection.leaves())
+        return
+    z, log_det = bijection(x)
+    assert torch.equal(y, z) and slopes.shape == x.shape
+    torch.testing.assert_close(slopes.flatten(1).sum(1), log_det)
+    assert bijection.to_input_order(z).shape == x.shape
+
+
+OUTSIDE = (FFJORD, Inverse, IResNetBlock, Planar, Sylvester)
+"""What is not triangular, or not by its own structure."""
+
+
+def test_log_slopes_go_back_through_squeezes() -> None:
+    """The slope of a channel after a squeeze belongs to the pixels that it came from."""
+    squeeze, norm = Squeeze(2, (1, 4, 4)), ActNorm(4)
+    with torch.no_grad():
+        norm.log_scale.copy_(torch.arange(4.0))
+    chain = Chain(squeeze, norm, Squeeze(2, (4, 2, 2))).eval()
+    x = torch.randn(1, 1, 4, 4)
+    z, slopes = chain.log_slopes(x)
+    assert slopes[0, 0].tolist() == [[0, 1, 0, 1], [2, 3, 2, 3]] * 2
+    torch.testing.assert_close(chain.to_input_order(z), x * slopes.exp())
+
+
+@by_case
+def test_weights_survive_a_file(case: Case, tmp_path: Path) -> None:
+    first, second = case.build(), case.build()
+    with torch.no_grad():
+        for parameter in second.parameters():
+            parameter.mul_(0.5)
+    save_model(first, tmp_path / "weights")
+    load_model(second, tmp_path / "weights")
+    x = case.sample_input(2)
+    torch.testing.assert_close(first.value(x), second.value(x), rtol=1e-6, atol=1e-6)
 
 
 @by_triangular

@@ -95,17 +95,30 @@ class Bijection(nn.Module, ABC):
         """
         if self.permutes:
             return self.value(x), torch.zeros_like(x)
-        raise ValueError(
-            f"{type(self).__name__} is not triangular, so that its log-determinant is not a sum "
-            "over entries; use its log-determinant instead"
-        )
+        if (leaves := self.leaves()) == [self]:
+            raise ValueError(
+                f"{type(self).__name__} is not triangular, so that its log-determinant is not a "
+                "sum over entries; use the log-determinant instead"
+            )
+        total, permutations = torch.zeros_like(x), list[Bijection]()
+        for leaf in leaves:
+            x, slopes = leaf.log_slopes(x)
+            for permutation in reversed(permutations):
+                slopes = permutation.to_input_order(slopes)
+            total = total + slopes
+            permutations += [leaf] if leaf.permutes else []
+        return x, total
 
     def to_input_order(self, z: Tensor) -> Tensor:
         """Output entries at the positions of the input entries that they belong to.
 
         A triangular map leaves its entries where they are; a permutation is undone.
         """
-        return self.find(z).value if self.permutes else z
+        if self.permutes:
+            return self.find(z).value
+        for leaf in reversed([leaf for leaf in self.leaves() if leaf is not self]):
+            z = leaf.to_input_order(z)
+        return z
 
     def leaves(self) -> list[Bijection]:
         """The bijections that this one applies one after the other: itself, if it has no parts."""

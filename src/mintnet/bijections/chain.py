@@ -75,23 +75,6 @@ class Chain(Bijection):
             x = part.value(x)
         return x
 
-    def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        total = torch.zeros_like(x)
-        permutations: list[Bijection] = []
-        for part in self.leaves():
-            x, slopes = part.log_slopes(x)
-            for permutation in reversed(permutations):
-                slopes = permutation.to_input_order(slopes)
-            total = total + slopes
-            if part.permutes:
-                permutations.append(part)
-        return x, total
-
-    def to_input_order(self, z: Tensor) -> Tensor:
-        for part in reversed(self.leaves()):
-            z = part.to_input_order(z)
-        return z
-
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
         value, solutions = z, []
