@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mintnet.calculus.conditioner import Conditioner
     from mintnet.calculus.elementwise import Elementwise
     from mintnet.calculus.linear import LinearMap
+    from mintnet.calculus.monotone import MonotoneMap
 
 
 class Operation(Enum):
@@ -25,6 +26,7 @@ class Operation(Enum):
     LINEAR = "linear"
     ELEMENTWISE = "elementwise"
     CONDITION = "condition"
+    MONOTONE = "monotone"
     ADD = "add"
     MULTIPLY = "multiply"
     SCALE = "scale"
@@ -47,6 +49,7 @@ class Expression(Quantity):
     linear: LinearMap | None = None
     function: Elementwise | None = None
     conditioner: Conditioner | None = None
+    monotone: MonotoneMap | None = None
     output: int = 0
     constant: Tensor | float = 0.0
     ordering: Ordering | None = None
@@ -70,6 +73,10 @@ class Expression(Quantity):
             )
             for output in range(conditioner.outputs)
         )
+
+    def through_monotone(self, function: MonotoneMap) -> Expression:
+        ordering = common(self.ordering, function.ordering)
+        return Expression(Operation.MONOTONE, (self,), monotone=function, ordering=ordering)
 
     def add(self, other: Expression) -> Expression:
         ordering = common(self.ordering, other.ordering)

@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from mintnet.calculus.conditioner import Conditioner
     from mintnet.calculus.elementwise import Elementwise
     from mintnet.calculus.linear import LinearMap
+    from mintnet.calculus.monotone import MonotoneMap
 
 
 class Quantity(ABC):
     """An intermediate result of a triangular function, with the rules of Proposition 1.
 
     There are several kinds, and a function written once runs on all of them: numbers with their
-    slopes (`Value`), bounds over all inputs (`Range`), and the recorded expression itself
+    slopes (`Value`), bounds over all inputs (`Range`), and the traced expression itself
     (`Expression`). Each kind says how it goes through a linear map and an element-wise function,
     and how it is added, multiplied and scaled; the operators are shared.
     """
@@ -37,6 +38,10 @@ class Quantity(ABC):
     @abstractmethod
     def conditioned(self, conditioner: Conditioner) -> tuple[Self, ...]:
         """The outputs of a network of strictly earlier entries, each with slope 0."""
+
+    @abstractmethod
+    def through_monotone(self, function: MonotoneMap) -> Self:
+        """The image under an increasing function with parameters from strictly earlier entries."""
 
     @abstractmethod
     def add(self, other: Self) -> Self:

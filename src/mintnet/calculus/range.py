@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mintnet.calculus.conditioner import Conditioner
     from mintnet.calculus.elementwise import Elementwise
     from mintnet.calculus.linear import LinearMap
+    from mintnet.calculus.monotone import MonotoneMap
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,15 @@ class Range(Quantity):
             maker=str(conditioner),
         )
         return (image,) * conditioner.outputs
+
+    def through_monotone(self, function: MonotoneMap) -> Range:
+        shape = tuple(self.value.low.shape[1:])
+        slope = self.slope * function.slope_range(shape)
+        broken = any(not bool(tensor.isfinite().all()) for tensor in function.tensors())
+        slope = _unless_broken(slope, torch.tensor(INF if broken else 0.0))
+        value, ordering = function.value_range(shape), common(self.ordering, function.ordering)
+        curved = torch.zeros_like(self.affine)
+        return self._result(value, slope, curved, ordering, f"{function}", self)
 
     def add(self, other: Range) -> Range:
         value, slope = self.value + other.value, self.slope + other.slope

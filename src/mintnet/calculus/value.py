@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mintnet.calculus.conditioner import Conditioner
     from mintnet.calculus.elementwise import Elementwise
     from mintnet.calculus.linear import LinearMap
+    from mintnet.calculus.monotone import MonotoneMap
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,11 @@ class Value(Quantity):
     def conditioned(self, conditioner: Conditioner) -> tuple[Value, ...]:
         ordering, none = common(self.ordering, conditioner.ordering), torch.zeros_like(self.data)
         return tuple(Value(part, none, ordering, self.groups) for part in conditioner(self.data))
+
+    def through_monotone(self, function: MonotoneMap) -> Value:
+        data, slope = function.value_and_slope(self.data)
+        ordering = common(self.ordering, function.ordering)
+        return replace(self, data=data, slope=slope * self.slope, ordering=ordering)
 
     def add(self, other: Value) -> Value:
         self._check_same_shape(other, "add")

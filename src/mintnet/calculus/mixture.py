@@ -1,0 +1,77 @@
+"""A mixture of logistic distribution functions, seen through the logit: an increasing function."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+class Mixture(NamedTuple):
+    r"""x ↦ t·x + logit F(x), F(x) = Σₖ πₖ σ(uₖ), uₖ = aₖ (x − ℓ) − mₖ, for each entry of a sample.
+
+    Components are in units of their own scale 1 / aₖ. The slope is
+
+    .. code-block:: text
+
+        t + f / (F (1 − F)) = t + Σₖ wₖ aₖ σ(−uₖ) + Σₖ vₖ aₖ σ(uₖ)
+
+    with w the softmax of log πₖ + log σ(uₖ) and v that of log πₖ + log σ(−uₖ): a sum of positive
+    terms, which holds its relative accuracy where F or 1 − F vanishes. It lies in
+    [t, t + max a]; logit F lies between the smallest and the largest uₖ, which gives a bracket for
+    the inverse.
+
+    Shapes: ``log_weight``, ``log_slope`` (log a) and ``offset`` (m) have a last axis of components
+    behind the shape of x; ``centre`` (ℓ) and ``t`` broadcast to x.
+
+    Examples:
+        >>> one = torch.zeros(1, 1)
+        >>> m = Mixture(one, one, one, torch.zeros(1), torch.zeros(1))   # one component: y = x
+        >>> m.value_and_slope(torch.tensor([3.0]))
+        (tensor([3.]), tensor([1.]))
+    """
+
+    log_weight: Tensor
+    log_slope: Tensor
+    offset: Tensor
+    centre: Tensor
+    t: Tensor
+
+    def value_and_slope(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """t·x + logit F(x) and its derivative, of the shape of x."""
+        a = self.log_slope.exp()
+        u = a * (x - self.centre)[..., None] - self.offset
+        below = self.log_weight + F.logsigmoid(u)
+        above = self.log_weight + F.logsigmoid(-u)
+        value = below.logsumexp(-1) - above.logsumexp(-1)
+        slope = (below.softmax(-1) * a * torch.sigmoid(-u)).sum(-1)
+        slope = slope + (above.softmax(-1) * a * torch.sigmoid(u)).sum(-1)
+        return self.t * x + value, self.t + slope
+
+    def bracket(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Ends between which the x with value y lies."""
+        a = self.log_slope.exp()
+        ends = (y[..., None] + self.offset + a * self.centre[..., None]) / (self.t[..., None] + a)
+        return ends.amin(-1), ends.amax(-1)
+
+    def invert(self, y: Tensor, steps: int = 60) -> Tensor:
+        """x with value y: Newton's method inside the bracket, halving it where that is slow.
+
+        A Newton step is taken where it lies inside the bracket and the last step has at least
+        halved the residual; otherwise the bracket is halved. ``steps`` is fixed and nothing is read
+        back, so that the loop can be captured as a CUDA graph.
+        """
+        low, high = self.bracket(y)
+        x = low + (high - low) / 2
+        last = torch.full_like(y, float("inf"))
+        for _ in range(steps):
+            value, slope = self.value_and_slope(x)
+            excess = value - y
+            low, high = torch.where(excess < 0, x, low), torch.where(excess > 0, x, high)
+            candidate, size = x - excess / slope, excess.abs()
+            trusted = (candidate >= low) & (candidate <= high) & (size <= 0.5 * last)
+            x = torch.where(trusted, candidate, low + (high - low) / 2)
+            last = size
+        return x

@@ -1,0 +1,64 @@
+"""Increasing functions of each entry, with parameters from strictly earlier entries."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from mintnet.calculus.interval import INF, Interval
+from mintnet.calculus.linear import Convolution
+from mintnet.calculus.ordering import Ordering
+
+Convolve = Callable[[int, Tensor | None], Tensor]
+"""(number of a convolution, its input) ↦ its output; None stands for x itself."""
+
+
+class MonotoneMap(ABC):
+    """yᵢ = g(xᵢ; θᵢ), increasing in xᵢ, with θᵢ any function of strictly earlier entries of x.
+
+    The diagonal of its Jacobian is ∂g/∂xᵢ, whatever θ is. A subclass makes sure by its formula that
+    g is increasing and takes every real value, and by the way in which it is built that θᵢ depends
+    on earlier entries alone.
+
+    Attributes:
+        ordering: the order in which "earlier" is meant.
+    """
+
+    ordering: Ordering
+
+    @abstractmethod
+    def value_and_slope(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """g(xᵢ; θᵢ(x)) and ∂g/∂xᵢ, both of the shape of x."""
+
+    @abstractmethod
+    def slope_range(self, shape: tuple[int, ...]) -> Interval:
+        """Bounds of ∂g/∂xᵢ for all inputs, (1, *shape)."""
+
+    @abstractmethod
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Everything that g and θ are computed from: with a NaN in it nothing is proved."""
+
+    def convolutions(self) -> list[Convolution] | None:
+        """The masked convolutions behind θ, for solvers that walk them level by level, or None.
+
+        Those that read x itself are strict.
+        """
+        return None
+
+    def solve_level(self, convolve: Convolve, target: Tensor, channels: slice) -> Tensor:
+        """x of the entries of one level with g(x; θ) = target, (A, n·B), A channels.
+
+        ``convolve`` gives the outputs of `convolutions` there, (A, K_out, n·B), from their inputs.
+        """
+        raise NotImplementedError
+
+    def value_range(self, shape: tuple[int, ...]) -> Interval:
+        """All reals, (1, *shape)."""
+        everything = torch.full((1, *shape), INF, dtype=torch.float64)
+        return Interval.of(-everything, everything)
+
+    def __str__(self) -> str:
+        return type(self).__name__
