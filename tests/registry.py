@@ -32,6 +32,7 @@ from mintnet import (
     MaCowLayer,
     MintLayer,
     MintNet,
+    MixtureLayer,
     NICECoupling,
     Planar,
     RealNVPCoupling,
@@ -523,6 +524,13 @@ def _outside_f() -> list[Case]:
     return [*cases, case("ffjord-dopri5", make, (3,), adaptive=1e-6, **estimated)]
 
 
+def _mixture(name: str, channels: int, upper: bool) -> Case:
+    def make() -> MixtureLayer:
+        return MixtureLayer(channels, 3, (3, 3), blocks=2, components=3, upper=upper)
+
+    return Case(f"mixture-{name}", _ready(make, 3, 1.5), (channels, 3, 3), triangular=True)
+
+
 def _cases() -> list[Case]:
     mint, composed = _mint_cases(), _composed_cases()
     trained = [_trained(i, (6, 6)) for i in (0, *HARD, 8)]
@@ -541,6 +549,9 @@ def _cases() -> list[Case]:
         Case("logit-1e-6", lambda: Logit(1e-6), (1, 3, 3), span=(0.0, 1.0)),
         Case("logit-centred", lambda: Logit(0.01, centre=-4.0), (1, 2, 3), span=(0.0, 1.0)),
         Case("logit-0.05", lambda: Logit(0.05), (2, 2, 3), span=(0.0, 1.0)),
+        _mixture("grey", 1, False),
+        _mixture("colour", 3, False),
+        _mixture("upper", 2, True),
         Case("paired", _ready(lambda: paired_mint(2, 2, (3, 3)), 2, 2.0), (2, 3, 3)),
         Case("chain", _ready(_long_chain, 4, 1.5), (1, 4, 4)),
         Case(

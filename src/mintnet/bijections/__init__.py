@@ -6,6 +6,7 @@ from mintnet.bijections.flip import Flip
 from mintnet.bijections.inverse import Inverse
 from mintnet.bijections.logit import Logit
 from mintnet.bijections.mint import MintLayer, paired_mint
+from mintnet.bijections.mixture import MixtureLayer
 from mintnet.bijections.norm import ActNorm, BatchNorm
 from mintnet.bijections.reshape import Reshape
 from mintnet.bijections.squeeze import Squeeze
@@ -23,6 +24,7 @@ __all__ = [
     "Inverse",
     "Logit",
     "MintLayer",
+    "MixtureLayer",
     "Reshape",
     "Squeeze",
     "TriangularBijection",

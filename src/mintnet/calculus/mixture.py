@@ -56,22 +56,26 @@ class Mixture(NamedTuple):
         ends = (y[..., None] + self.offset + a * self.centre[..., None]) / (self.t[..., None] + a)
         return ends.amin(-1), ends.amax(-1)
 
-    def invert(self, y: Tensor, steps: int = 60) -> Tensor:
+    def invert(self, y: Tensor, start: Tensor | None = None, steps: int = 80) -> Tensor:
         """x with value y: Newton's method inside the bracket, halving it where that is slow.
 
         A Newton step is taken where it lies inside the bracket and the last step has at least
-        halved the residual; otherwise the bracket is halved. ``steps`` is fixed and nothing is read
-        back, so that the loop can be captured as a CUDA graph.
+        halved the residual; otherwise the bracket is halved. On a GPU all steps are taken and
+        nothing is read back, so that the loop can be captured as a CUDA graph.
         """
         low, high = self.bracket(y)
-        x = low + (high - low) / 2
-        last = torch.full_like(y, float("inf"))
-        for _ in range(steps):
+        x = low + (high - low) / 2 if start is None else start.clamp(low, high)
+        last, eps = torch.full_like(y, float("inf")), torch.finfo(y.dtype).eps
+        for step in range(steps):
             value, slope = self.value_and_slope(x)
             excess = value - y
             low, high = torch.where(excess < 0, x, low), torch.where(excess > 0, x, high)
-            candidate, size = x - excess / slope, excess.abs()
+            newton, size = excess / slope, excess.abs()
+            candidate = x - newton
             trusted = (candidate >= low) & (candidate <= high) & (size <= 0.5 * last)
-            x = torch.where(trusted, candidate, low + (high - low) / 2)
+            done = (newton.abs() <= eps * x.abs()) | (high - low <= 2 * eps * x.abs())
+            if not x.is_cuda and step % 2 and bool(done.all()):
+                break
+            x = torch.where(done, x, torch.where(trusted, candidate, low + (high - low) / 2))
             last = size
         return x

@@ -1,0 +1,118 @@
+"""Mixture layers: safe far outside the data, proved onto, each activation computed once."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from mintnet import Auto, Bisection, FixedPoint, MixtureLayer, Wavefront
+from mintnet.bijections.mixture import T_FLOOR
+from mintnet.calculus.mixture import Mixture
+from mintnet.solvers.level_cache import LevelCache
+from registry import away_from_zero
+
+
+def _mixtures(count: int, components: int, spread: float, seed: int = 0) -> Mixture:
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    weight, slope, offset = (normal(count, components) for _ in range(3))
+    return Mixture(
+        (3 * weight).log_softmax(-1),
+        spread * slope,
+        4 * offset,
+        normal(count),
+        torch.full((count,), T_FLOOR, dtype=torch.float64),
+    )
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e2, 1e4])
+@pytest.mark.parametrize("spread", [0.5, 3.0])
+def test_slopes_are_those_of_autograd_and_right_in_float32(size: float, spread: float) -> None:
+    mixtures = _mixtures(500, 6, spread)
+    x = (size * torch.randn(500, dtype=torch.float64)).requires_grad_()
+    value, slope = mixtures.value_and_slope(x)
+    (expected,) = torch.autograd.grad(value.sum(), x)
+    torch.testing.assert_close(slope, expected, rtol=1e-9, atol=0)
+    single = Mixture(*(part.float() for part in mixtures))
+    rounded = x.detach().float()
+    exact = Mixture(*(part.double() for part in single)).value_and_slope(rounded.double())[1].log()
+    found = single.value_and_slope(rounded)[1].log()
+    assert bool(found.isfinite().all())
+    assert float((found - exact).abs().max()) <= 1e-4 * float(exact.abs().max())
+
+
+@pytest.mark.parametrize("size", [1e-2, 1.0, 1e3])
+@pytest.mark.parametrize("components", [1, 5])
+def test_scalar_inverse(size: float, components: int) -> None:
+    mixtures = _mixtures(400, components, 2.0)
+    x = size * torch.randn(400, dtype=torch.float64)
+    y = mixtures.value_and_slope(x)[0]
+    low, high = mixtures.bracket(y)
+    assert bool(((low <= x + 1e-9 * size) & (x - 1e-9 * size <= high)).all())
+    torch.testing.assert_close(mixtures.invert(y), x, rtol=1e-9, atol=1e-9)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("solver", [Auto(), Wavefront(), Bisection(), FixedPoint(damped=True)])
+@pytest.mark.parametrize("upper", [False, True])
+def test_every_solver(solver: object, upper: bool) -> None:
+    layer = away_from_zero(MixtureLayer(2, 3, (3, 4), 2, 3, upper), 5).double()
+    x = torch.randn(3, 2, 3, 4, dtype=torch.float64)
+    found = layer.solve(layer(x)[0], solver)  # type: ignore[arg-type]
+    assert bool(found.converged.all()), found.message
+    torch.testing.assert_close(found.value, x, rtol=1e-7, atol=1e-7)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("size", [1.0, 1e2, 1e4])
+def test_far_outside_the_data(size: float) -> None:
+    layer = away_from_zero(MixtureLayer(3, 4, (6, 6), 3, 4), 2, 2.0)
+    x = size * torch.randn(4, 3, 6, 6)
+    y, log_det = layer(x)
+    assert bool(y.isfinite().all())
+    exact = layer.double()(x.double())[1]
+    assert float(((log_det - exact) / exact).abs().max()) < 1e-4
+
+
+def test_the_proof_holds_for_any_finite_weights() -> None:
+    layer = away_from_zero(MixtureLayer(2, 3, (3, 3), 1, 2), 1, 50.0)
+    proof = layer.certify()
+    assert proof.onto and bool((proof.low >= T_FLOOR).all())
+    assert float(proof.high.max()) < float(layer.t.max()) + math.exp(9.0) * 1.001
+    with torch.no_grad():
+        layer.network.convolutions[1].weight[0, 0, 0, 0] = float("nan")
+    assert not layer.certify().injective
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("blocks", [1, 5])
+def test_the_wavefront_has_as_many_levels_at_any_depth(blocks: int, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """Every activation is computed once: a convolution is asked once on each of the levels."""
+    layer = away_from_zero(MixtureLayer(3, 2, (4, 5), blocks, 2), 1)
+    x = torch.randn(2, 3, 4, 5)
+    asked: list[int] = []
+    known = LevelCache.known_part
+
+    def counted(self: LevelCache, number: int, level: object) -> Tensor:
+        asked.append(number)
+        return known(self, number, level)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LevelCache, "known_part", counted)
+    found = layer.solve(layer(x)[0], Wavefront())
+    levels = 4 * 2 + 2 * 3 + 5
+    assert found.steps.tolist() == [levels] * 2 and bool(found.converged.all())
+    assert len(asked) == levels * (2 * blocks + 3)
+
+
+def test_gradients_reach_every_weight() -> None:
+    layer = MixtureLayer(2, 3, (4, 4), 2, 3)
+    y, log_det = layer(torch.randn(3, 2, 4, 4))
+    (y.square().sum() - log_det.sum()).backward()
+    missing = [name for name, p in layer.named_parameters() if p.grad is None or not p.grad.any()]
+    assert not missing
