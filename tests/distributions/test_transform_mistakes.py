@@ -107,28 +107,6 @@ def test_entry_by_entry_like_torchs_own() -> None:
     assert whole.event_dim == 1 and whole.log_abs_det_jacobian(x, whole(x)).shape == (2,)
 
 
-def test_gradcheck_of_a_sample_in_noise_and_weights() -> None:
-    layer = away_from_zero(MintLayer(1, 2, (2, 3)).double(), 3, 1.5).eval()
-    base = Normal(torch.zeros(1, 2, 3, dtype=torch.float64), 1.0)
-    model = TransformedDistribution(base, [BijectionTransform(layer).inv])
-    names, weights = zip(*layer.named_parameters(), strict=True)
-    sampler = torch.nn.Module()
-    sampler.layer = layer
-
-    def forward(scale: torch.Tensor) -> torch.Tensor:
-        torch.manual_seed(0)
-        return model.rsample((2,)) * scale
-
-    def sample(*values: torch.Tensor) -> torch.Tensor:
-        new = {f"layer.{name}": value for name, value in zip(names, values, strict=True)}
-        return torch.func.functional_call(sampler, new, (torch.tensor(1.0).double(),))
-
-    sampler.forward = forward
-    assert torch.autograd.gradcheck(sample, weights)
-    z = torch.randn(1, 1, 2, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(BijectionTransform(layer).inv, z)
-
-
 def test_repr_and_class_constraints() -> None:
     text = repr(BijectionTransform(Squeeze(2, (1, 4, 4))))
     assert text == "BijectionTransform(Squeeze, (1, 4, 4) → (4, 2, 2))"
