@@ -120,15 +120,7 @@ class Flow(Model):
 
         Shape: (batch,).
         """
-        self.check_images(images, floating=False)
-        if index is None:
-            index = torch.arange(len(images), device=images.device)
-
-        def one_batch(images: Tensor, index: Tensor) -> Tensor:
-            return self.log_density(self.dequantize(images, seed, draw, index))
-
-        with true_float32():
-            return self._batched(one_batch, images, index)
+        return self._of_draw(self.log_density, images, seed, draw, index)
 
     def dequantize(
         self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
@@ -254,6 +246,25 @@ class Flow(Model):
     def from_description(cls, config: dict[str, Any]) -> Self:
         net, centre = MintNetConfig(**config["net"]), float(config.get("centre", 0.0))
         return cls(net, float(config["logit_lambda"]), int(config["levels"]), centre)
+
+    def _of_draw(
+        self,
+        function: Callable[[Tensor], Tensor],
+        images: Tensor,
+        seed: int,
+        draw: int,
+        index: Tensor | None,
+    ) -> Tensor:
+        """``function`` of the dequantized images, batch by batch."""
+        self.check_images(images, floating=False)
+        if index is None:
+            index = torch.arange(len(images), device=images.device)
+
+        def one_batch(images: Tensor, index: Tensor) -> Tensor:
+            return function(self.dequantize(images, seed, draw, index))
+
+        with true_float32():
+            return self._batched(one_batch, images, index)
 
     def _batched(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """``function`` of the inputs, batch by batch."""
