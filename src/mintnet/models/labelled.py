@@ -77,13 +77,11 @@ class Pixels:
 
     def _constants(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation as (C, 1, 1), filled on the device: nothing waits for the host."""
-        columns = []
-        for values in (self.mean, self.deviation):
-            column = torch.empty(len(values), 1, 1, dtype=like.dtype, device=like.device)
-            for channel, value in enumerate(values):
-                column[channel].fill_(value)
-            columns.append(column)
-        return columns[0], columns[1]
+        mean, deviation = like.new_empty(2, self.shape[0], 1, 1)
+        for channel in range(self.shape[0]):
+            mean[channel].fill_(self.mean[channel])
+            deviation[channel].fill_(self.deviation[channel])
+        return mean, deviation
 
 
 def _is_number(value: object) -> bool:

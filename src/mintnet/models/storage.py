@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mintnet.bijections import BatchNorm, MintLayer
+from mintnet.bijections import MintLayer
 from mintnet.files import whole_file
 
 FORMAT = 1
@@ -58,13 +58,7 @@ def locate(name: str | Path) -> Path:
 
 
 def shipped(name: str, kind: str) -> Path:
-    """The folder of a model that comes with the package, called ``mnist`` or ``mnist-classifier``.
-
-    Examples:
-        >>> shipped("nothing", "classifier")
-        Traceback (most recent call last):
-        mintnet.models.storage.ModelFileError: no classifier 'nothing' comes with the package; ...
-    """
+    """The folder of a model that comes with the package, called ``mnist`` or ``mnist-classifier``."""
     for candidate in (name, f"{name}-{kind}"):
         folder = SHIPPED.get(candidate)
         if folder is not None and read_kind(folder) == kind:
@@ -163,7 +157,7 @@ def packed_state(model: nn.Module) -> dict[str, Tensor]:
 
 def load_packed_state(model: nn.Module, state: dict[str, Tensor], source: str) -> None:
     """The reverse of `packed_state`; raises if names or sizes differ."""
-    own, masks, variances = model.state_dict(), _masks(model), _variances(model)
+    own, masks = model.state_dict(), _masks(model)
     if different := sorted(own.keys() ^ state.keys()):
         raise ModelFileError(
             f"{source} does not fit its configuration: {len(different)} tensors differ in name, "
@@ -179,10 +173,10 @@ def load_packed_state(model: nn.Module, state: dict[str, Tensor], source: str) -
             )
         if stored.is_floating_point() and not bool(stored.isfinite().all()):
             raise ModelFileError(f"{source}: {name} holds NaN or infinite weights")
-        if name in variances and bool((stored < 0).any()):
+        if name.endswith(("variance", "running_var")) and bool((stored < 0).any()):
             raise ModelFileError(
                 f"{source} is damaged: {name}, the variances of a normalization, holds negative "
-                f"numbers, which no variance is; take another copy of the file"
+                "numbers; take another copy of the file"
             )
         stored = stored.to(tensor.device, tensor.dtype)
         with torch.no_grad():
@@ -190,17 +184,6 @@ def load_packed_state(model: nn.Module, state: dict[str, Tensor], source: str) -
                 tensor.copy_(stored)
             else:
                 tensor.zero_()[mask.to(tensor.device)] = stored
-
-
-def _variances(model: nn.Module) -> set[str]:
-    """Names of running variances: a network would give NaN for a negative one."""
-    names = ((BatchNorm, "variance"), (nn.BatchNorm2d, "running_var"))
-    return {
-        f"{place}.{name}".removeprefix(".")
-        for place, module in model.named_modules()
-        for kind, name in names
-        if isinstance(module, kind)
-    }
 
 
 def _masks(model: nn.Module) -> dict[str, Tensor]:
