@@ -120,40 +120,26 @@ def test_a_network_with_weights_that_are_not_numbers_proves_nothing() -> None:
     assert not layer.certify().injective
 
 
-class Mixed(Function):
-    """A checkerboard coupling and a masked convolution inside one function."""
+class Both(Function):
+    """A coupling and a masked convolution inside one function."""
 
-    def __init__(self) -> None:
+    def __init__(self, partition: str) -> None:
         super().__init__()
-        self.network = HalfConditioner(nn.Conv2d(1, 1, 3, padding=1), "checkerboard")
-        self.conv = MaskedConv2d(1)
-
-    def forward(self, x):
-        return x + x.conditioned(self.network)[0] + self.conv(x)
-
-
-def test_orderings_do_not_mix() -> None:
-    with pytest.raises(OrderingError, match=r"lower checkerboard ordering .* lower raster"):
-        certify(Mixed(), (1, 4, 4))
-    with pytest.raises(OrderingError):
-        Mixed()(variable(torch.zeros(1, 1, 4, 4)))
-
-
-class SoftCoupling(Function):
-    """A channel coupling is triangular in the raster, where masked convolutions live too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.network = HalfConditioner(nn.Conv2d(2, 2, 3, padding=1), "channel")
+        self.network = HalfConditioner(nn.Conv2d(2, 2, 3, padding=1), partition)
         self.conv = MaskedConv2d(2, strict=True)
 
     def forward(self, x):
         return x * Exp()(self.conv(x)) + x.conditioned(self.network)[0]
 
 
-def test_channel_couplings_live_in_the_raster() -> None:
-    assert certify(SoftCoupling(), (2, 3, 3)).onto
-    assert SoftCoupling()(variable(torch.zeros(1, 2, 3, 3))).ordering == LOWER
+def test_orderings_do_not_mix_and_channel_couplings_live_in_the_raster() -> None:
+    x = variable(torch.zeros(1, 2, 4, 4))
+    with pytest.raises(OrderingError, match=r"checkerboard ordering .* raster|raster .* checkerb"):
+        certify(Both("checkerboard"), (2, 4, 4))
+    with pytest.raises(OrderingError):
+        Both("checkerboard")(x)
+    assert certify(Both("channel"), (2, 4, 4)).onto
+    assert Both("channel")(x).ordering == LOWER
 
 
 @pytest.mark.parametrize("name", ORDERS)

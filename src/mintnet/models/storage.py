@@ -58,7 +58,7 @@ def locate(name: str | Path) -> Path:
 
 
 def shipped(name: str, kind: str) -> Path:
-    """The folder of a model that comes with the package, called ``mnist`` or ``mnist-classifier``."""
+    """The folder of a shipped model, called ``mnist`` or ``mnist-classifier``."""
     for candidate in (name, f"{name}-{kind}"):
         folder = SHIPPED.get(candidate)
         if folder is not None and read_kind(folder) == kind:
