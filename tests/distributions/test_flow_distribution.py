@@ -45,12 +45,8 @@ def test_log_prob_is_that_of_the_flow_in_any_batch_shape(flow: Flow, batch) -> N
     if value.numel():
         expected = flow.log_prob(value.reshape(-1, *flow.shape))
         torch.testing.assert_close(result.flatten(), expected)
-
-
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32, torch.float64])
-def test_integers_of_any_dtype_are_images(flow: Flow, dtype: torch.dtype) -> None:
-    value, images = some_images(flow, 3), FlowDistribution(flow)
-    assert torch.equal(images.log_prob(value.to(dtype)), images.log_prob(value))
+    for dtype in (torch.int64, torch.int32, torch.float32, torch.float64):
+        assert torch.equal(FlowDistribution(flow).log_prob(value.to(dtype)), result)
 
 
 def test_draws_are_averaged_and_seeds_differ(flow: Flow) -> None:

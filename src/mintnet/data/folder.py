@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 SIZE = 32
 EVERY = 10
-LITTER = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx"})
+IGNORED = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx"})
 # Formats with a signature of their own, so that a text file is not taken for a picture.
 _FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 
@@ -104,7 +104,7 @@ def read_picture(path: Path, size: int, grey: bool) -> NDArray[np.uint8]:
 
 
 def _wanted(name: str) -> bool:
-    return not name.startswith(".") and name.lower() not in LITTER
+    return not name.startswith(".") and name.lower() not in IGNORED
 
 
 def _formats() -> tuple[str, ...]:
