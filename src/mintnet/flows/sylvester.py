@@ -80,7 +80,9 @@ class Sylvester(Bijection):
 
     def basis(self) -> Tensor:
         """Q, (D, M)."""
-        columns = torch.eye(self.event_shape[0], len(self.reflections)).to(self.reflections)
+        like = self.reflections
+        size = self.event_shape[0], len(like)
+        columns = torch.eye(*size, dtype=like.dtype, device=like.device)
         for v in self.reflections:
             columns = columns - torch.outer(v, v @ columns) * (2 / (v @ v))
         return columns
