@@ -34,12 +34,6 @@ class AffineLayer(TriangularBijection):
         if self.scale_name == "raw":
             self.prove()
 
-    def start(self, z: Tensor) -> Tensor:
-        """One Newton step from 0; entries that depend on no other are right at once."""
-        y, slope = self.evaluate(torch.zeros_like(z))
-        start = (z - y) / slope
-        return torch.where(start.isfinite(), start, 0.0)
-
     def slope_floor(self) -> tuple[Tensor, Tensor]:
         """Nothing but the sign."""
         return torch.zeros(()), torch.ones(())

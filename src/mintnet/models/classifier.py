@@ -235,13 +235,3 @@ class Classifier(ImageClassifier):
                 f"features of this classifier have shape "
                 f"(batch, {', '.join(map(str, self.feature_shape))}); got {tuple(features.shape)}"
             )
-
-
-@torch.no_grad()
-def _kaiming(layer: MintLayer) -> None:
-    """Kaiming uniform with a = √5 over the whole kernel, masked afterwards, as the authors start.
-
-    That is PyTorch's own start of a convolution; t = 1 stays.
-    """
-    for weight in (layer.weight1, layer.weight2, layer.weight3):
-        nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
