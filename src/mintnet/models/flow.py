@@ -122,6 +122,24 @@ class Flow(Model):
         """
         return self._of_draw(self.log_density, images, seed, draw, index)
 
+    def log_prob_map(
+        self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
+    ) -> Tensor:
+        """Nats of each entry of the images, (batch, C, H, W), which sum to `log_prob`.
+
+        An entry has the log-density of the z that belongs to it, plus the log-slopes of net and
+        logit there, − log L. Arguments are those of `log_prob`.
+        """
+
+        def entries(x: Tensor) -> Tensor:
+            y, slopes_of_logit = self.logit.log_slopes(x)
+            z, slopes = self.net.log_slopes(y)
+            z = self.net.to_input_order(z)
+            normal = -0.5 * (z * z + math.log(2 * math.pi))
+            return normal + slopes + slopes_of_logit - math.log(self.levels)
+
+        return self._of_draw(entries, images, seed, draw, index)
+
     def dequantize(
         self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
     ) -> Tensor:
