@@ -22,10 +22,8 @@ from mintnet.flows import (
     glow_step,
     macow_unit,
 )
-from mintnet.models.base import Shape, parameter_count
+from mintnet.models.base import Shape
 from mintnet.models.mintnet import in_stages
-
-__all__ = ["FAMILIES", "Family", "family_net", "parameter_count"]
 
 Build = Callable[[Shape, int, int], Bijection]
 Layers = list[Bijection]

@@ -4,8 +4,12 @@ import pytest
 import torch
 
 from mintnet import MintLayer
-from mintnet.models.families import FAMILIES, family_net, parameter_count
+from mintnet.cli import bench
+from mintnet.models.base import parameter_count
 from registry import away_from_zero, jacobian
+
+networks = bench.benchmarks("networks")
+FAMILIES, family_net = networks.FAMILIES, networks.family_net
 
 
 @pytest.mark.parametrize("name", FAMILIES)
