@@ -32,11 +32,12 @@ from mintnet.cli.model import pick_device
 from mintnet.cli.output import console
 from mintnet.data import ImageData, load
 from mintnet.graphs import capture
-from mintnet.models.families import FAMILIES, family_net, parameter_count
+from mintnet.models.base import parameter_count
 from mintnet.models.flow import LAMBDAS, standard_normal_log_prob
 from mintnet.models.noise import uniform_noise
 from mintnet.precision import true_float32
 
+from .networks import FAMILIES, family_net
 from .timing import check_positive, timed
 
 BATCHES = {"digits": 32, "mnist": 256}

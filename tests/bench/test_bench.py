@@ -14,10 +14,10 @@ from mintnet.analysis import origin
 from mintnet.cli import bench, main
 from mintnet.data import load
 from mintnet.models import MintNetConfig
-from mintnet.models.families import family_net
 from registry import tiny_flow
 
 CPU = torch.device("cpu")
+family_net = bench.benchmarks("networks").family_net
 families, invert, properties, sample, train = (
     bench.benchmarks(name) for name in ("families", "invert", "properties", "sample", "train")
 )

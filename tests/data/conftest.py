@@ -30,13 +30,24 @@ def raises_data_error(tmp_path: Path) -> RaisesDataError:
     def check(*words: object) -> Iterator[None]:
         with pytest.raises(DataError) as info:
             yield
-        message = str(info.value)
+        message = str(info.value).replace(str(tmp_path), "TMP")
         assert "\n" not in message
         for word in words:
-            shortened = str(word).replace(str(tmp_path), "TMP")
-            assert shortened in message.replace(str(tmp_path), "TMP")
+            assert str(word).replace(str(tmp_path), "TMP") in message
 
     return check
+
+
+@pytest.fixture
+def swap() -> Callable[[Path, Path], None]:
+    """Exchange the contents of two files."""
+
+    def exchange(one: Path, two: Path) -> None:
+        first, second = one.read_bytes(), two.read_bytes()
+        one.write_bytes(second)
+        two.write_bytes(first)
+
+    return exchange
 
 
 def idx_bytes(array: np.ndarray) -> bytes:

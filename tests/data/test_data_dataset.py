@@ -1,3 +1,5 @@
+"""Sets of images, their registry, and the digits in the package."""
+
 import subprocess
 import sys
 from importlib.resources import files
@@ -6,14 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from mintnet.data import NAMES, DataError, ImageData, load
+from mintnet.data import NAMES, ImageData, load
 
 BYTES = torch.zeros(2, 3, 4, 5, dtype=torch.uint8)
 
 
-def test_shape_and_length():
+def test_shape_length_and_first():
     data = ImageData("some", BYTES, torch.tensor([1, 2]))
-    assert (data.shape, len(data), data.levels) == ((3, 4, 5), 2, 256)
+    assert (data.shape, len(data), data.levels, data.skipped) == ((3, 4, 5), 2, 256, 0)
+    assert data.first(1).labels.tolist() == [1] and len(data.first(9)) == 2
+    with pytest.raises(ValueError, match="at least 1; got 0"):
+        data.first(0)
 
 
 @pytest.mark.parametrize(
@@ -33,11 +38,6 @@ def test_what_is_refused(arguments, words):
     with pytest.raises(ValueError) as info:
         ImageData("some", *arguments)
     assert words in str(info.value)
-
-
-def test_it_is_frozen():
-    with pytest.raises(AttributeError):
-        ImageData("some", BYTES).levels = 2  # type: ignore[misc]
 
 
 def test_unknown_names_list_the_valid_ones():
@@ -71,10 +71,6 @@ def test_size_and_grey_are_for_folders(options):
         load("digits", "train", **options)
 
 
-def test_errors_of_data_are_value_errors():
-    assert issubclass(DataError, ValueError)
-
-
 def test_digits_are_those_of_the_table():
     train, test = load("digits", "train"), load("digits", "test")
     assert (len(train), len(test)) == (1437, 360)
@@ -100,7 +96,22 @@ def test_the_digits_file_is_small_credited_and_holds_no_pickle():
     assert "CC BY 4.0" in credit and "Alpaydin" in credit
 
 
-def test_the_import_is_light():
-    code = "import sys, mintnet.data; print({'PIL', 'pooch', 'requests'} & set(sys.modules))"
+def test_without_the_packages_of_the_command_line(tmp_path):
+    """The readers load neither Pillow nor pooch, and say what to install where they are needed."""
+    code = f"""if True:
+        import sys
+        sys.modules.update(PIL=None, pooch=None)
+        import mintnet.data
+        assert len(mintnet.data.load("digits", "test")) == 360
+        for call in (mintnet.data.load, mintnet.data.get):
+            name = "folder" if call is mintnet.data.load else "mnist"
+            try:
+                call(*[name, "train", {str(tmp_path)!r}][: 3 if name == "folder" else 1],
+                     *([] if name == "folder" else [{str(tmp_path)!r}]))
+            except mintnet.data.DataError as error:
+                print(error)
+    """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "set()"
+    lines = run.stdout.strip().split("\n")
+    assert len(lines) == 2 and "Pillow" in lines[0] and "pooch" in lines[1]
+    assert all('pip install "mintnet[cli]"' in line for line in lines)

@@ -1,3 +1,5 @@
+"""MNIST's format: every spelling, and every damage named."""
+
 import gzip
 
 import numpy as np
@@ -18,9 +20,10 @@ def to_idx(array: np.ndarray) -> bytes:
     return bytes([0, 0, 8, array.ndim]) + shape + array.tobytes()
 
 
-@pytest.mark.parametrize("packed", [True, False])
-@pytest.mark.parametrize("dotted", [True, False])
-@pytest.mark.parametrize("below", ["", "mnist", "MNIST/raw"])
+@pytest.mark.parametrize(
+    ("packed", "dotted", "below"),
+    [(True, False, ""), (False, True, "mnist"), (True, True, "MNIST/raw"), (False, False, "raw")],
+)
 def test_reads_every_spelling(tmp_path, write_mnist, packed, dotted, below):
     written = write_mnist(tmp_path / below, packed=packed, dotted=dotted)
     for split, (images, labels) in written.items():
@@ -37,9 +40,12 @@ def test_gzip_is_told_by_content_not_by_name(tmp_path, write_mnist):
     assert np.array_equal(load("mnist", "train", tmp_path).images[:, 0], images)
 
 
-@given(arrays(np.uint8, array_shapes(min_dims=3, max_dims=3, max_side=5)))
-def test_images_survive(array):
-    assert np.array_equal(parse_idx(to_idx(array), "images"), array)
+@given(arrays(np.uint8, array_shapes(min_dims=3, max_dims=3, max_side=5)), st.integers(1, 40))
+def test_images_survive_and_truncations_are_refused(array, lost):
+    data = to_idx(array)
+    assert np.array_equal(parse_idx(data, "images"), array)
+    with pytest.raises(DataError, match="expected"):
+        parse_idx(data[: max(0, len(data) - lost)], "images")
 
 
 @given(st.binary(max_size=40), st.sampled_from(["images", "labels"]))
@@ -51,52 +57,43 @@ def test_any_other_bytes_are_refused_or_whole(data, kind):
     assert to_idx(array) == data
 
 
-@given(st.integers(0, 45))
-def test_every_truncation_is_refused(length):
-    with pytest.raises(DataError, match="expected"):
-        parse_idx(to_idx(np.zeros((2, 3, 5), np.uint8))[:length], "images")
-
-
 @pytest.mark.parametrize("name", ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"])
 def test_truncated_empty_and_foreign_files(tmp_path, write_mnist, raises_data_error, name):
     write_mnist(tmp_path)
     path = tmp_path / name
     whole = path.read_bytes()
-    for length in (2, 9, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:length])
-        with raises_data_error(path, "truncated or damaged"):
+    plain, middle = gzip.decompress(whole), len(whole) // 2
+    flipped = whole[:middle] + bytes([whole[middle] ^ 0xFF]) + whole[middle + 1 :]
+    cases = [(whole[:n], "truncated or damaged") for n in (2, 9, middle, len(whole) - 1)]
+    cases += [
+        (flipped, "get it again"),
+        (gzip.compress(plain[:-1]), "get the file again"),
+        (gzip.compress(plain + b"\0"), "bytes for"),
+        (b"", "empty"),
+        (gzip.compress(b""), "empty"),
+        (b"<!DOCTYPE html><title>404</title>", "<!DOCTYP"),
+    ]
+    for data, words in cases:
+        path.write_bytes(data)
+        with raises_data_error(path, words):
             load("mnist", "train", tmp_path)
-    middle = len(whole) // 2
-    path.write_bytes(whole[:middle] + bytes([whole[middle] ^ 0xFF]) + whole[middle + 1 :])
-    with raises_data_error(path, "get it again"):
-        load("mnist", "train", tmp_path)
-    path.write_bytes(gzip.compress(gzip.decompress(whole)[:-1]))
-    with raises_data_error(path, "bytes for", "get the file again"):
-        load("mnist", "train", tmp_path)
-    path.write_bytes(gzip.compress(gzip.decompress(whole) + b"\0"))
-    with raises_data_error(path, "bytes for"):
-        load("mnist", "train", tmp_path)
-    path.write_bytes(b"")
-    with raises_data_error(path, "empty"):
-        load("mnist", "train", tmp_path)
-    path.write_bytes(gzip.compress(b""))
-    with raises_data_error(path, "empty"):
-        load("mnist", "train", tmp_path)
-    path.write_bytes(b"<!DOCTYPE html><title>404</title>")
-    with raises_data_error(path, "magic", "<!DOCTYP"):
-        load("mnist", "train", tmp_path)
 
 
-def test_swapped_images_and_labels(tmp_path, write_mnist, raises_data_error):
+def test_files_in_each_others_places(tmp_path, write_mnist, raises_data_error, swap, monkeypatch):
     write_mnist(tmp_path, packed=False)
-    images, labels = tmp_path / "train-images-idx3-ubyte", tmp_path / "train-labels-idx1-ubyte"
-    images.rename(tmp_path / "aside")
-    labels.rename(images)
-    (tmp_path / "aside").rename(labels)
-    with raises_data_error(
-        images, "expected idx images (magic 2051); got labels (magic 2049)", "swapped"
-    ):
+    images, labels = (tmp_path / f"train-{n}" for n in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+    swap(images, labels)
+    with raises_data_error(images, "images (magic 2051); got labels (magic 2049)", "swapped"):
         load("mnist", "train", tmp_path)
+    swap(images, labels)
+    for name in MNIST:
+        monkeypatch.setitem(MNIST, name, md5((tmp_path / name).read_bytes()))
+    assert len(load("mnist", "train", tmp_path)) == 7
+    for path in (images, labels):
+        swap(path, tmp_path / path.name.replace("train", "t10k"))
+    for split, own, other in (("train", "train", "t10k"), ("test", "t10k", "train")):
+        with raises_data_error(f"expected {own}-images", f"that of {other}-images"):
+            load("mnist", split, tmp_path)
 
 
 def test_images_of_one_split_with_labels_of_the_other(tmp_path, write_mnist, raises_data_error):
@@ -108,32 +105,22 @@ def test_images_of_one_split_with_labels_of_the_other(tmp_path, write_mnist, rai
         load("mnist", "test", tmp_path)
 
 
-def test_published_files_under_each_others_names(
-    tmp_path, write_mnist, raises_data_error, monkeypatch
-):
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (to_idx(np.zeros((4, 28, 27), np.uint8)), "28x28 pixels; got 28x27"),
+        (to_idx(np.zeros((0, 28, 28), np.uint8)), "0 images and 4 labels"),
+        (bytes([0, 0, 8, 3]) + b"\xff" * 12 + bytes(100), "got 116"),  # a header beyond belief
+    ],
+)
+def test_wrong_shapes_and_counts(tmp_path, write_mnist, raises_data_error, content, words):
     write_mnist(tmp_path, packed=False)
-    for name in MNIST:
-        monkeypatch.setitem(MNIST, name, md5((tmp_path / name).read_bytes()))
-    assert len(load("mnist", "train", tmp_path)) == 7
-    for kind in ("images-idx3-ubyte", "labels-idx1-ubyte"):
-        (tmp_path / f"train-{kind}").rename(tmp_path / "aside")
-        (tmp_path / f"t10k-{kind}").rename(tmp_path / f"train-{kind}")
-        (tmp_path / "aside").rename(tmp_path / f"t10k-{kind}")
-    with raises_data_error("expected train-images", "that of t10k-images"):
-        load("mnist", "train", tmp_path)
-    with raises_data_error("expected t10k-images", "that of train-images"):
+    (tmp_path / "t10k-images-idx3-ubyte").write_bytes(content)
+    with raises_data_error(words):
         load("mnist", "test", tmp_path)
 
 
-def test_wrong_shapes_labels_and_counts(tmp_path, write_mnist, raises_data_error):
-    write_mnist(tmp_path, packed=False)
-    path = tmp_path / "t10k-images-idx3-ubyte"
-    path.write_bytes(to_idx(np.zeros((4, 28, 27), np.uint8)))
-    with raises_data_error(path, "28x28", "28x27"):
-        load("mnist", "test", tmp_path)
-    path.write_bytes(to_idx(np.zeros((0, 28, 28), np.uint8)))
-    with raises_data_error("0 images and 4 labels"):
-        load("mnist", "test", tmp_path)
+def test_wrong_labels_and_no_images(tmp_path, write_mnist, raises_data_error):
     labels = {"train": np.full(7, 9, np.uint8), "test": np.full(4, 10, np.uint8)}
     write_mnist(tmp_path, packed=False, labels=labels)
     assert load("mnist", "train", tmp_path).labels.tolist() == [9] * 7
@@ -141,12 +128,4 @@ def test_wrong_shapes_labels_and_counts(tmp_path, write_mnist, raises_data_error
         load("mnist", "test", tmp_path)
     write_mnist(tmp_path, packed=False, counts=(7, 0))
     with raises_data_error("at least one", "0 images and 0 labels"):
-        load("mnist", "test", tmp_path)
-
-
-def test_a_header_that_claims_the_moon_is_not_believed(tmp_path, write_mnist, raises_data_error):
-    write_mnist(tmp_path, packed=False)
-    path = tmp_path / "t10k-images-idx3-ubyte"
-    path.write_bytes(bytes([0, 0, 8, 3]) + b"\xff" * 12 + bytes(100))
-    with raises_data_error(path, "got 116"):
         load("mnist", "test", tmp_path)

@@ -52,36 +52,6 @@ def test_zuko_normalizing_flow(zuko, net: MintNet) -> None:
     torch.testing.assert_close(flow.log_prob(x), log_p, rtol=1e-8, atol=1e-8)
 
 
-def test_zuko_lazy_flow_trains(zuko) -> None:
-    """Between zuko's own transforms, with the weights in zuko's module."""
-    torch.manual_seed(0)
-    layer = MintLayer(1, 4, (2, 2))
-    flow = zuko.flows.Flow(
-        [
-            zuko.flows.UnconditionalTransform(zuko.transforms.SoftclipTransform),
-            zuko.flows.UnconditionalTransform(BijectionTransform, layer),
-        ],
-        zuko.flows.UnconditionalDistribution(
-            lambda loc, scale: Independent(Normal(loc, scale), 3),
-            torch.zeros(1, 2, 2),
-            torch.ones(1, 2, 2),
-            buffer=True,
-        ),
-    )
-    assert {id(p) for p in layer.parameters()} <= {id(p) for p in flow.parameters()}
-    x = 0.5 + 0.1 * torch.randn(256, 1, 2, 2)
-    optimizer = torch.optim.Adam(flow.parameters(), 0.05)
-    losses = []
-    for _ in range(30):
-        loss = -flow().log_prob(x).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] - 1
-    assert flow().sample((7,)).shape == (7, 1, 2, 2)
-
-
 def test_pyro_svi_trains_a_flow(pyro) -> None:
     """noise to data is the direction of Pyro's transforms: .inv."""
     torch.manual_seed(0)
@@ -103,24 +73,6 @@ def test_pyro_svi_trains_a_flow(pyro) -> None:
     losses = [svi.step(data) for _ in range(30)]
     assert losses[-1] < losses[0] / 2  # the cache noticed that the weights moved
     assert any("bijection.weight1" in name for name in pyro.get_param_store())
-
-
-def test_pyro_compose_module_and_plates(pyro, net: MintNet) -> None:
-    from pyro.distributions.torch_transform import ComposeTransformModule
-
-    halves = torch.distributions.AffineTransform(0.0, 0.5)
-    whole = ComposeTransformModule([BijectionTransform(net), halves])
-    assert len(list(whole.parameters())) == len(list(net.parameters()))
-    base = pyro.distributions.Normal(torch.zeros(4, 2, 2, dtype=torch.float64), 1.0)
-    flow = pyro.distributions.TransformedDistribution(base.to_event(3), [whole.inv])
-    with torch.no_grad(), pyro.plate("images", 5):
-        x = pyro.sample("x", flow)
-    assert x.shape == (5, 1, 4, 4)
-    trace = pyro.poutine.trace(lambda: pyro.sample("x", flow.expand((5,)).to_event(1), obs=x))
-    z, log_det = net(x)
-    expected = Normal(0.0, 1.0).log_prob(z / 2).flatten(1).sum(1) + log_det
-    expected = (expected - 16 * torch.tensor(2.0).log()).sum()
-    torch.testing.assert_close(trace.get_trace().log_prob_sum(), expected)
 
 
 def test_pyro_site_of_images(pyro) -> None:

@@ -45,19 +45,8 @@ def test_log_prob_is_that_of_the_flow_in_any_batch_shape(flow: Flow, batch) -> N
     if value.numel():
         expected = flow.log_prob(value.reshape(-1, *flow.shape))
         torch.testing.assert_close(result.flatten(), expected)
-
-
-def test_log_prob_of_the_trained_model(trained: Flow, trained_arrays) -> None:
-    value = torch.randint(0, 256, (2, 1, 28, 28), dtype=torch.uint8)
-    with torch.no_grad():
-        expected = trained.log_prob(value)
-        torch.testing.assert_close(FlowDistribution(trained).log_prob(value), expected)
-
-
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32, torch.float64])
-def test_integers_of_any_dtype_are_images(flow: Flow, dtype: torch.dtype) -> None:
-    value, images = some_images(flow, 3), FlowDistribution(flow)
-    assert torch.equal(images.log_prob(value.to(dtype)), images.log_prob(value))
+    for dtype in (torch.int64, torch.int32, torch.float32, torch.float64):
+        assert torch.equal(FlowDistribution(flow).log_prob(value.to(dtype)), result)
 
 
 def test_draws_are_averaged_and_seeds_differ(flow: Flow) -> None:
@@ -67,10 +56,7 @@ def test_draws_are_averaged_and_seeds_differ(flow: Flow) -> None:
     torch.testing.assert_close(together, torch.stack(each).mean(0))
     assert not torch.equal(each[0], each[1])
     assert not torch.equal(FlowDistribution(flow, seed=5).log_prob(value), each[0])
-
-
-def test_without_a_seed_noise_is_new_each_time_and_follows_torch(flow: Flow) -> None:
-    images, value = FlowDistribution(flow, seed=None), some_images(flow, 2)
+    images = FlowDistribution(flow, seed=None)  # new noise each time, from torch's generator
     torch.manual_seed(3)
     first, second = images.log_prob(value), images.log_prob(value)
     assert not torch.equal(first, second)
@@ -107,8 +93,7 @@ def test_samples_come_as_often_as_log_prob_says(temperature: float) -> None:
     assert float((mass - 1 / 81).abs().max()) > 0.02, "a flat distribution hides errors"
 
 
-@pytest.mark.parametrize("sample", [(), (2,), (2, 1), (0,), torch.Size([3])])
-@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize(("sample", "batch"), [((), ()), ((2, 1), (3,)), ((0,), (3,)), ((3,), ())])
 def test_samples_are_images(flow: Flow, sample, batch) -> None:
     images = FlowDistribution(flow).expand(batch)
     value = images.sample(sample)
@@ -158,8 +143,6 @@ def test_dequantized_is_the_continuous_density(flow: Flow, temperature: float) -
     score = FlowDistribution(flow, temperature).log_prob
     images = some_images(flow, 2)
     torch.testing.assert_close(pixels.log_prob(flow.dequantize(images)) - constant, score(images))
-    if temperature == 1.0:
-        torch.testing.assert_close(pixels.log_prob(x), flow.log_density(x) + constant)
     sample = pixels.rsample((3,))
     assert sample.shape == (3, 2, *flow.shape) and sample.requires_grad
     assert bool(pixels.support.check(sample).all())

@@ -10,26 +10,22 @@ import numpy as np
 import pytest
 import torch
 
-from mintnet import MintNet
+from mintnet import FixedPoint, InversionError, MintNet
 from mintnet.models import Flow, MintNetConfig, ModelFileError, import_original
-from registry import FIXTURES, away_from_zero, jacobian
+from mintnet.models import flow as flow_module
+from mintnet.models.noise import uniform_noise
+from registry import FIXTURES, away_from_zero, jacobian, tiny_flow
 
 DENSITY = ("original_density_grey", "original_density_rgb", "trained_mnist")
 
 
-@pytest.mark.parametrize(
-    ("name", "count"), [("mnist", 437_200), ("cifar10", 14_013_510), ("imagenet32", 14_013_510)]
-)
-def test_parameter_counts(name: str, count: int) -> None:
-    assert MintNet.preset(name).parameter_count() == count
-
-
-def test_presets_have_the_widths_of_the_paper() -> None:
+def test_presets_are_those_of_the_paper() -> None:
+    for name, count in (("mnist", 437_200), ("cifar10", 14_013_510), ("imagenet32", 14_013_510)):
+        assert MintNet.preset(name).parameter_count() == count
     net = MintNet.preset("mnist")
     shapes = [(layer.event_shape, layer.filters) for layer in net.layers()]
     assert shapes == ([((1, 28, 28), 45)] * 12 + [((4, 14, 14), 11)] * 12 + [((16, 7, 7), 2)] * 16)
-    assert net.output_shape == (16, 7, 7)
-    assert MintNet.preset("digits").event_shape == (1, 8, 8)
+    assert net.output_shape == (16, 7, 7) and len(net.leaves()) == 42
 
 
 def _arrays(name: str) -> dict[str, np.ndarray]:
@@ -71,8 +67,6 @@ def test_log_density_by_change_of_variables() -> None:
     flow = Flow(MintNetConfig((1, 2, 4), (1, 1), (2, 1)), 0.05, 16).double()
     away_from_zero(flow, 3, 1.5)
     images = torch.randint(0, 16, (3, 1, 2, 4), dtype=torch.uint8)
-    from mintnet.models.noise import uniform_noise
-
     u = uniform_noise(5, 2, torch.arange(3), (1, 2, 4), torch.float64)
     x = (images.double() + u) / 16
 
@@ -122,31 +116,34 @@ def _edit(saved: Path, **changes: object) -> None:
 def test_damaged_model_folders(saved: Path, raises_with) -> None:
     weights, config = saved / "model.safetensors", saved / "config.json"
     good, text = weights.read_bytes(), config.read_text()
-    with raises_with(ModelFileError, "no config.json"):
+
+    def refuses(*words: str) -> None:
+        with raises_with(ModelFileError, *words):
+            Flow.load(saved)
+        weights.write_bytes(good)
+        config.write_text(text)
+
+    with raises_with(ModelFileError, "no model", "elsewhere"):
         Flow.load(saved / "elsewhere")
     weights.write_bytes(good[: len(good) // 2])
-    with raises_with(ModelFileError, "model.safetensors", "damaged"):
-        Flow.load(saved)
+    refuses("model.safetensors", "damaged")
     weights.unlink()
-    with raises_with(ModelFileError, "no model.safetensors"):
-        Flow.load(saved)
-    weights.write_bytes(good)
+    refuses("no model.safetensors")
     config.write_text("{")
-    with raises_with(ModelFileError, "config.json", "damaged"):
-        Flow.load(saved)
-    config.write_text(text)
+    refuses("config.json", "damaged")
     _edit(saved, kind="classifier")
-    with raises_with(ModelFileError, "classifier", "flow"):
-        Flow.load(saved)
-    _edit(saved, kind="flow", format=99)
-    with raises_with(ModelFileError, "format 1"):
-        Flow.load(saved)
-    _edit(saved, format=1, net={"shape": [1, 4, 4], "pairs": [2], "filters": [2]})
-    with raises_with(ModelFileError, "does not fit", "tensors differ in name"):
-        Flow.load(saved)
+    refuses("classifier", "flow")
+    _edit(saved, format=99)
+    refuses("format 1")
+    _edit(saved, net={"shape": [1, 4, 4], "pairs": [2], "filters": [2]})
+    refuses("does not fit", "tensors differ in name")
     _edit(saved, net={"shape": [1, 4, 4], "pairs": [1], "filters": [3]})
-    with raises_with(ModelFileError, "does not fit", "expected"):
-        Flow.load(saved)
+    refuses("does not fit", "expected")
+    flow = Flow.load(saved)
+    with torch.no_grad():
+        flow.net.layers()[0].bias3.fill_(float("nan"))
+    flow.save(saved)
+    refuses("NaN or infinite")
 
 
 @pytest.mark.parametrize(
@@ -201,15 +198,6 @@ def test_the_centre_of_the_logit_is_kept(tmp_path: Path) -> None:
     assert abs(float(flow.logit.transform(flow.dequantize(images))[0].mean())) < 0.5
 
 
-def test_weights_that_are_not_finite(saved: Path, raises_with) -> None:
-    flow = Flow.load(saved)
-    with torch.no_grad():
-        flow.net.layers()[0].bias3.fill_(float("nan"))
-    flow.save(saved)
-    with raises_with(ModelFileError, "NaN or infinite"):
-        Flow.load(saved)
-
-
 class _Malicious:
     def __reduce__(self):  # type: ignore[no-untyped-def]
         return (Path.touch, (Path("owned"),))
@@ -241,6 +229,19 @@ FILES = {
         "t of upper MintLayer",
     ),
     "malicious": (lambda: [_Malicious()], "is not a readable checkpoint"),
+    "values that are no tensors": (lambda: [{k: 3 for k in _state()}], "no tensor of"),
+    "flat t": (
+        lambda: [{k: v.flatten() if k.endswith(".t") else v for k, v in _state().items()}],
+        "no tensor of 4 axes",
+    ),
+    "NaN": (
+        lambda: [{k: v * float("nan") if v.dim() == 1 else v for k, v in _state().items()}],
+        "no finite numbers",
+    ),
+    "even kernels": (
+        lambda: [{k: v[..., :2, :2] if "weight" in k else v for k, v in _state().items()}],
+        "kernel_size",
+    ),
 }
 
 
@@ -265,6 +266,7 @@ def test_other_files_instead_of_checkpoints(tmp_path: Path, raises_with) -> None
         "noise": bytes(np.random.default_rng(0).integers(0, 256, 4000, dtype=np.uint8)),
         "json": b'{"a": 1}',
         "image": b"\x89PNG\r\n\x1a\n" + bytes(100),
+        "text": b"hello world\n" * 20,
     }
     for name, data in contents.items():
         path = tmp_path / f"{name}.pth"
@@ -272,37 +274,67 @@ def test_other_files_instead_of_checkpoints(tmp_path: Path, raises_with) -> None
         with raises_with(ModelFileError, path.name):
             import_original(path)
     beside = shutil.copy(FIXTURES / "original_density_grey.pth", tmp_path / "b.pth")
-    (tmp_path / "b.json").write_text("not json")
-    with raises_with(ModelFileError, "b.json"):
-        import_original(beside)
-
-
-def test_a_text_file_instead_of_a_checkpoint(tmp_path: Path) -> None:
-    (tmp_path / "a.pth").write_bytes(b"hello world\n" * 20)
-    with pytest.raises(ModelFileError):
-        import_original(tmp_path / "a.pth")
-
-
-STRANGE = {
-    "values that are no tensors": lambda: [{k: 3 for k in _state()}],
-    "flat t": lambda: [{k: v.flatten() if k.endswith(".t") else v for k, v in _state().items()}],
-    "NaN": lambda: [
-        {k: v * float("nan") if v.is_floating_point() else v for k, v in _state().items()}
-    ],
-    "even kernels": lambda: [
-        {k: v[..., :2, :2] if "weight" in k else v for k, v in _state().items()}
-    ],
-}
-
-
-@pytest.mark.parametrize("name", STRANGE)
-def test_strange_contents_of_checkpoints(name: str, tmp_path: Path) -> None:
-    torch.save(STRANGE[name](), tmp_path / "a.pth")
-    with pytest.raises(ModelFileError):
-        import_original(tmp_path / "a.pth")
+    for text in ("not json", "[1]"):
+        (tmp_path / "b.json").write_text(text)
+        with raises_with(ModelFileError, "b.json"):
+            import_original(beside)
+    with raises_with(ValueError, "classifier", "no logit"):
+        import_original(FIXTURES / "original_classifier.pth", logit_lambda=0.1)
 
 
 @pytest.mark.slow
 def test_the_trained_model_inverts_end_to_end(trained, trained_arrays) -> None:
     images = torch.from_numpy(trained_arrays["images"])[:4]
     assert torch.equal(trained.decode(trained.encode(images)), images)
+
+
+def test_any_number_of_samples_is_solved_in_batches() -> None:
+    flow, told = tiny_flow(4, 1), []
+    whole = flow.sample(7, seed=3)
+    batches = flow.sample(7, seed=3, batch_size=2, progress=lambda *now: told.append(now))
+    assert torch.equal(whole, batches)
+    layers = len(flow.net.layers())
+    assert told == [(k, 4 * layers) for k in range(1, 4 * layers + 1)]
+    z = flow.sample_latents(7, seed=3)
+    one, many = flow.solve(z), flow.solve(z, FixedPoint(max_steps=300), batch_size=3)
+    assert many.status.shape == (7,) and len(many.parts) == len(one.parts)
+    assert many.parts[0].value.shape == one.parts[0].value.shape
+    torch.testing.assert_close(many.value, one.value, rtol=1e-4, atol=1e-4)
+
+
+def test_large_inputs_are_split_and_the_answer_is_the_same(monkeypatch) -> None:
+    flow = tiny_flow(4, 1)
+    images = torch.randint(0, 17, (9, 1, 4, 4), dtype=torch.uint8)
+    index = torch.arange(9).flip(0)
+    before = flow.log_prob(images, 1, 2, index), flow.encode(images)
+    assert flow.batch_size > 1000
+    monkeypatch.setattr(flow_module, "HIDDEN_ENTRIES", 2 * 3 * 16)
+    assert flow.batch_size == 2
+    torch.testing.assert_close(flow.log_prob(images, 1, 2, index), before[0])
+    torch.testing.assert_close(flow.encode(images), before[1])
+    assert torch.equal(flow.decode(before[1].detach()), images)
+
+
+def test_what_a_density_model_refuses(raises_with) -> None:
+    flow = tiny_flow(4, 1)
+    z, images = flow.sample_latents(2), torch.zeros(2, 1, 4, 4)
+    for ask, *words in (
+        (lambda: flow.sample(0), "at least one sample", 0),
+        (lambda: flow.sample(2, temperature=0.0), "temperature", 0.0),
+        (lambda: flow.sample(2, seed=2**64), "64 bits"),
+        (lambda: flow.sample(2, batch_size=0), "batch_size=0"),
+        (lambda: flow.decode(z, "auto", progress=print), "solver", "'auto'"),
+        (lambda: flow.decode(z.flatten(1)), "(batch, 4, 2, 2)"),
+        (lambda: flow.log_prob(images), "uint8", "float32"),
+        (lambda: flow.encode(images[:, 0].byte()), "(batch, 1, 4, 4)", "(2, 4, 4)"),
+        (lambda: flow.log_prob(images.byte() + 17), "17 grey levels", "17"),
+        (lambda: Flow.preset("svhn"), "'svhn'", "digits, mnist"),
+        (lambda: Flow(MintNetConfig((1, 4, 4), (1,), (2,)), levels=1), "levels", "1"),
+        (lambda: MintNetConfig((1, 4, 4), (1, 1), (2,)), "pairs and filters", "2 and 1"),
+    ):
+        with raises_with(ValueError, *words):
+            ask()
+    with raises_with(TypeError, "tensor", "ndarray", "torch.from_numpy"):
+        flow.log_prob(images.numpy())
+    with pytest.raises(InversionError):
+        flow.sample(3, seed=0, solver=FixedPoint(max_steps=1))

@@ -12,15 +12,15 @@ import mintnet
 SOURCE = Path(mintnet.__file__).parent
 ROWS = (
     "calculus",
-    "kernels",
     "solvers",
     "bijections",
+    "flows",
     "models",
     "distributions",
     "data",
     "training",
+    "analysis",
     "figures",
-    "bench",
     "cli",
 )
 APART = {"data"}  # readers of files know nothing of models, and models nothing of files
@@ -65,16 +65,16 @@ def _run(code: str) -> str:
 
 
 def test_import_is_light() -> None:
-    heavy = "lightning pytorch_lightning matplotlib PIL tensorboard pooch rich tyro torchdiffeq"
+    heavy = "lightning_fabric matplotlib PIL tensorboard pooch rich tyro jinja2 torchdiffeq"
     code = f"import sys, mintnet; print([m for m in {heavy.split()!r} if m in sys.modules])"
     assert _run(code) == "[]"
 
 
 def test_import_is_quick() -> None:
-    """Under a second of processor time beyond PyTorch's own, the better of two."""
+    """Under half a second of processor time beyond PyTorch's own, the best of three."""
     code = "import time, torch; t = time.process_time(); import mintnet; "
     code += "print(time.process_time() - t)"
-    assert min(float(_run(code)) for _ in range(2)) < 1.0
+    assert min(float(_run(code)) for _ in range(3)) < 0.5
 
 
 def test_no_print_and_no_star_imports() -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from mintnet.data.dataset import DataError
+from mintnet.data.dataset import DataError, ImageData
 from mintnet.data.paths import reason
 from mintnet.data.unpickle import unpickle
 
@@ -20,7 +21,7 @@ PIXELS = 3 * 32 * 32
 
 
 class Batch(NamedTuple):
-    """Images (N, 3072) uint8, channel-major, and labels (N,) int64."""
+    """Images (N, 3072) uint8, channel-major, and labels (N,) int64, counted from 0."""
 
     images: NDArray[np.uint8]
     labels: NDArray[np.int64]
@@ -30,14 +31,6 @@ def read_batch(path: Path, low: int, high: int, raw: bytes | bytearray | None = 
     """The batch in a file, .npz or else a pickle, with labels ``low`` … ``high``.
 
     ``raw`` is the content of the file, where it has been read already.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder, "val_data.npz")
-        ...     np.savez(path, data=np.zeros((2, PIXELS), np.uint8), labels=[1, 1000])
-        ...     read_batch(path, 1, 1000).labels.tolist()
-        [1, 1000]
     """
     if path.suffix == ".npz":
         return _checked(_read_npz(path), path, low, high)
@@ -48,24 +41,21 @@ def read_batch(path: Path, low: int, high: int, raw: bytes | bytearray | None = 
         raise DataError(f"{path}: cannot be read ({error.strerror or reason(error)})") from error
 
 
-def join(parts: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """The concatenation of ``parts``, which is emptied on the way.
-
-    Each part is freed as soon as it is copied, so that the peak stays near one copy of it all.
-
-    Examples:
-        >>> join([np.zeros((2, 3), np.uint8), np.ones((1, 3), np.uint8)])[:, 0].tolist()
-        [0, 0, 1]
-    """
-    if len(parts) == 1:
-        return np.require(parts.pop(), requirements=["C", "W"])
-    whole = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), parts[0].dtype)
+def join(name: str, batches: Iterable[Batch]) -> ImageData:
+    """All batches as one set; memory for images stays near one copy of it all."""
+    parts, labels = [], []
+    for batch in batches:
+        parts.append(batch.images)
+        labels.append(batch.labels)
+    del batch
+    whole = np.empty((sum(map(len, parts)), PIXELS), np.uint8)
     start = 0
     while parts:
-        part = parts.pop(0)
+        part = parts.pop(0)  # freed as soon as it is copied
         whole[start : start + len(part)] = part
         start += len(part)
-    return whole
+    images = torch.from_numpy(whole.reshape(-1, 3, 32, 32))
+    return ImageData(name, images, torch.from_numpy(np.concatenate(labels)))
 
 
 def _read_npz(path: Path) -> dict[str, Any]:
@@ -87,32 +77,19 @@ def _checked(table: Mapping[str, Any], path: Path, low: int, high: int) -> Batch
             f"only {', '.join(sorted(table)) or 'nothing'}"
         )
     images = table["data"]
-    if (
-        not isinstance(images, np.ndarray)
-        or images.dtype != np.uint8
-        or images.ndim != 2
-        or images.shape[1] != PIXELS
-        or len(images) == 0
-    ):
-        came = (
-            f"{images.dtype} of shape {images.shape}"
-            if isinstance(images, np.ndarray)
-            else type(images).__name__
-        )
+    came = type(images).__name__
+    if isinstance(images, np.ndarray):
+        came = f"{images.dtype} of shape {images.shape}"
+    if came != f"uint8 of shape {(len(images), PIXELS)}" or not len(images):
         raise DataError(f"{path}: expected uint8 data of shape (N, {PIXELS}); got {came}")
-    labels = _integers(table["labels"])
-    if labels is None or labels.shape != (len(images),):
+    try:
+        labels = np.asarray(table["labels"])
+    except (ValueError, TypeError):
+        labels = np.empty(0)
+    if labels.dtype.kind not in "iu" or labels.shape != (len(images),):
         raise DataError(f"{path}: expected {len(images)} integer labels, one an image; got others")
     if labels.min() < low or labels.max() > high:
         raise DataError(
             f"{path}: expected labels {low} to {high}; got {labels.min()} to {labels.max()}"
         )
-    return Batch(images, labels.astype(np.int64, copy=False))
-
-
-def _integers(values: Any) -> NDArray[Any] | None:
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError):
-        return None
-    return array if array.dtype.kind in "iu" else None
+    return Batch(images, labels.astype(np.int64) - low)

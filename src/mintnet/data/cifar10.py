@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from mintnet.data.batches import PIXELS, Batch, join, read_batch
 from mintnet.data.dataset import DataError, ImageData
@@ -21,12 +20,7 @@ SUBFOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
 
 
 def locate(folder: Path) -> tuple[Path, Mapping[str, str]] | None:
-    """The folder with CIFAR-10 files in or below ``folder``, and the names and md5s to expect.
-
-    Examples:
-        >>> locate(Path("/nowhere")) is None
-        True
-    """
+    """The folder with CIFAR-10 files in or below ``folder``, and the names and md5s to expect."""
     for version in (CIFAR10_BINARY, CIFAR10_PYTHON):
         path = find(places("cifar10", folder, *SUBFOLDERS), version)
         if path is not None:
@@ -60,11 +54,6 @@ def load(split: str, folder: str | Path | None) -> ImageData:
     """CIFAR-10 from either version; the binary one is taken where both are there.
 
     Shapes: images (N, 3, 32, 32), with labels 0 … 9.
-
-    Examples:
-        >>> load("train", "/nowhere")
-        Traceback (most recent call last):
-        mintnet.data.dataset.DataError: cifar10: expected a folder with its files; ... not exist
     """
     home = existing("cifar10", folder)
     place, version = locate(home) or (home / "cifar10", CIFAR10_BINARY)
@@ -75,14 +64,7 @@ def load(split: str, folder: str | Path | None) -> ImageData:
             f"`mintnet data get cifar10 {home}` downloads what is missing"
         )
     batches = [_read(place / name, version) for name in wanted]
-    labels = np.concatenate([batch.labels for batch in batches])
-    parts = [batch.images for batch in batches]
-    del batches
-    return ImageData(
-        name="cifar10",
-        images=torch.from_numpy(join(parts).reshape(-1, 3, 32, 32)),
-        labels=torch.from_numpy(labels),
-    )
+    return join("cifar10", batches)
 
 
 def _read(path: Path, version: Mapping[str, str]) -> Batch:

@@ -17,7 +17,8 @@ class ImageData:
     """Images of one split of a data set.
 
     ``levels`` is the number of grey levels: pixels lie in 0 … levels - 1. ``images`` may be
-    backed by a memory-mapped file, and need not be contiguous.
+    backed by a memory-mapped file, and need not be contiguous. ``skipped`` files of a folder were
+    no pictures.
 
     Shapes: ``images`` (N, C, H, W) uint8; ``labels`` (N,) int64, or None.
 
@@ -31,6 +32,7 @@ class ImageData:
     images: Tensor
     labels: Tensor | None = None
     levels: int = 256
+    skipped: int = 0
 
     def __post_init__(self) -> None:
         images, labels, name = self.images, self.labels, self.name

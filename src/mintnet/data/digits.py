@@ -11,6 +11,7 @@ from importlib.resources import files
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mintnet.data.dataset import ImageData
 
@@ -28,15 +29,16 @@ def load(split: str) -> ImageData:
         >>> data.images.shape, data.levels
         (torch.Size([360, 1, 8, 8]), 17)
     """
+    part = slice(None, TRAIN) if split == "train" else slice(TRAIN, None)
+    images, labels = embedded("digits.npz")
+    return ImageData("digits", images[part], labels[part], LEVELS)
+
+
+def embedded(name: str) -> tuple[Tensor, Tensor]:
+    """Images (N, 1, H, W) and labels (N,) of a file that ships with the package."""
     with (
-        files("mintnet.data").joinpath("files/digits.npz").open("rb") as file,
+        files("mintnet.data").joinpath("files", name).open("rb") as file,
         np.load(file, allow_pickle=False) as table,
     ):
-        images, labels = table["images"], table["labels"].astype(np.int64)
-    part = slice(None, TRAIN) if split == "train" else slice(TRAIN, None)
-    return ImageData(
-        name="digits",
-        images=torch.from_numpy(images[part, None]),
-        labels=torch.from_numpy(labels[part]),
-        levels=LEVELS,
-    )
+        images, labels = table["images"][:, None], table["labels"].astype(np.int64)
+    return torch.from_numpy(images), torch.from_numpy(labels)

@@ -1,15 +1,16 @@
 """Any folder of pictures: cropped to the central square, resized, in colour or grey.
 
-All files below the folder are taken, in the order of their paths; every tenth one is a test
-image. Hidden files and what desktops leave behind are passed over; any other file that is not a
-picture is an error, since a forgotten one would shift the split in silence.
+All pictures below the folder are taken, in the order of their paths; every tenth one is a test
+image. Hidden files and what desktops leave behind are passed over; other files that are no
+pictures are skipped with a warning.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,11 @@ from PIL import Image, ImageOps
 from mintnet.data.dataset import DataError, ImageData
 from mintnet.data.paths import existing, reason
 
+_log = logging.getLogger(__name__)
+
 SIZE = 32
 EVERY = 10
-LITTER = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx"})
+IGNORED = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx"})
 # Formats with a signature of their own, so that a text file is not taken for a picture.
 _FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
 
@@ -46,34 +49,28 @@ def load(split: str, folder: str | Path | None, size: int = SIZE, grey: bool = F
     if size < 1:
         raise ValueError(f"folder: expected a size of at least 1; got {size}")
     home = existing("folder", folder)
-    paths = pictures(home)
+    files = pictures(home)
+    usable = {path: _is_picture(path, size) for path in files}
+    paths = [path for path in files if usable[path]]
+    if skipped := [str(path.relative_to(home)) for path in files if not usable[path]]:
+        more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
+        _warn(f"{home}: skipped {', '.join(skipped[:3])}{more}: not a picture that can be read")
     if len(paths) < EVERY:
         raise DataError(
             f"folder: expected at least {EVERY} pictures, of which every {EVERY}th is for "
             f"testing; {home} has {len(paths)}"
         )
-    for path in paths:
-        _check(path, size)
     test = paths[EVERY - 1 :: EVERY]
     chosen = test if split == "test" else [p for k, p in enumerate(paths, 1) if k % EVERY]
     images = np.empty((len(chosen), 1 if grey else 3, size, size), np.uint8)
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for k, image in enumerate(pool.map(partial(read_picture, size=size, grey=grey), chosen)):
             images[k] = image
-    return ImageData("folder", torch.from_numpy(images))
+    return ImageData("folder", torch.from_numpy(images), skipped=len(skipped))
 
 
 def pictures(folder: Path) -> list[Path]:
-    """The files below ``folder`` that are not hidden, sorted by their paths.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     for name in ("b.png", "a.png", ".DS_Store"):
-        ...         Path(folder, name).touch()
-        ...     [path.name for path in pictures(Path(folder))]
-        ['a.png', 'b.png']
-    """
+    """The files below ``folder`` that are not hidden, sorted by their paths."""
     found = []
     for parent, below, names in os.walk(folder):
         below[:] = [name for name in below if _wanted(name)]
@@ -85,13 +82,6 @@ def read_picture(path: Path, size: int, grey: bool) -> NDArray[np.uint8]:
     """One picture as an array, cropped and resized.
 
     Shapes: (3, size, size), or (1, size, size) if ``grey``.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Image.new("L", (9, 7), 200).save(path := Path(folder, "grey.png"))
-        ...     read_picture(path, 2, grey=True).tolist()
-        [[[200, 200], [200, 200]]]
     """
     try:
         with Image.open(path, formats=_formats()) as opened:
@@ -114,7 +104,7 @@ def read_picture(path: Path, size: int, grey: bool) -> NDArray[np.uint8]:
 
 
 def _wanted(name: str) -> bool:
-    return not name.startswith(".") and name.lower() not in LITTER
+    return not name.startswith(".") and name.lower() not in IGNORED
 
 
 def _formats() -> tuple[str, ...]:
@@ -122,21 +112,25 @@ def _formats() -> tuple[str, ...]:
     return tuple(name for name in _FORMATS if name in Image.OPEN)
 
 
-def _check(path: Path, size: int) -> None:
-    """Read no more than the header of a picture, and raise if it is none or too small."""
+@cache
+def _warn(message: str) -> None:
+    """Once for each message: the training and the test part look at the same files."""
+    _log.warning(message)
+
+
+def _is_picture(path: Path, size: int) -> bool:
+    """Whether the header is that of a picture; raises if the picture is too small."""
     try:
         with Image.open(path, formats=_formats()) as image:
             width, height = image.size
-    except Exception as error:
-        raise DataError(
-            f"{path}: expected a picture; it is none that can be read "
-            f"({type(error).__name__}); take it out of the folder"
-        ) from error
+    except Exception:  # each format has its own ways to say that this is none of it
+        return False
     if min(width, height) < size:
         raise DataError(
             f"{path}: expected at least {size}x{size} pixels; got {width}x{height}; take it out "
             f"of the folder or ask for a size of {min(width, height)} or less"
         )
+    return True
 
 
 def eight_bits(image: Image.Image, path: Path) -> Image.Image:

@@ -17,20 +17,15 @@ from mintnet.data.dataset import DataError, ImageData
 from mintnet.data.paths import content, existing, find, places
 from mintnet.data.published import MNIST, refuse_renamed
 
-SUBFOLDERS = ("MNIST/raw", "raw")
 _PARTS = {"train": "train", "test": "t10k"}
 _KINDS = {2051: "images", 2049: "labels"}
 
 
-def spellings(name: str) -> tuple[str, ...]:
-    """The names under which a published idx file is met.
-
-    Examples:
-        >>> spellings("t10k-labels-idx1-ubyte")[2:]
-        ('t10k-labels.idx1-ubyte', 't10k-labels.idx1-ubyte.gz')
-    """
+def locate(name: str, folder: Path) -> Path | None:
+    """The file published as ``name`` in or below ``folder``, packed or not, or None."""
     dotted = name.replace("-idx", ".idx")
-    return name, f"{name}.gz", dotted, f"{dotted}.gz"
+    names = (name, f"{name}.gz", dotted, f"{dotted}.gz")
+    return find(places("mnist", folder, "MNIST/raw", "raw"), names)
 
 
 def parse_idx(data: bytes | bytearray, kind: str, source: str | Path = "idx") -> NDArray[np.uint8]:
@@ -66,17 +61,12 @@ def load(split: str, folder: str | Path | None) -> ImageData:
     """MNIST, or another set published in the same files and shapes.
 
     Shapes: images (N, 1, 28, 28), with labels 0 … 9.
-
-    Examples:
-        >>> load("train", "/nowhere")
-        Traceback (most recent call last):
-        mintnet.data.dataset.DataError: mnist: expected a folder with its files; ... does not exist
     """
     home = existing("mnist", folder)
     arrays = {}
     for kind, name in {"images": "images-idx3-ubyte", "labels": "labels-idx1-ubyte"}.items():
         name = f"{_PARTS[split]}-{name}"
-        path = find(places("mnist", home, *SUBFOLDERS), spellings(name))
+        path = locate(name, home)
         if path is None:
             raise DataError(
                 f"mnist: expected {name}[.gz] in {home} or {home / 'mnist'}; it is not there; "

@@ -27,59 +27,42 @@ BOX: Files = {"train": tuple(f"train_data_batch_{k}" for k in range(1, 11)), "te
 COUNTS = {"train": 1_281_149, "test": 49_999}
 
 
-def spellings(name: str) -> tuple[str, ...]:
-    """The names under which a file is met: a batch may end in .npz.
-
-    Examples:
-        >>> spellings("val_data"), spellings("train_32x32.npy")
-        (('val_data.npz', 'val_data'), ('train_32x32.npy',))
-    """
-    return (name,) if name.endswith(".npy") else (f"{name}.npz", name)
+def locate(name: str, folder: Path) -> Path | None:
+    """The file published as ``name`` in ``folder``, where a batch may end in .npz, or None."""
+    names = (name,) if name.endswith(".npy") else (f"{name}.npz", name)
+    return find(places("imagenet32", folder), names)
 
 
-def locate(folder: Path) -> str | None:
-    """The version in ``folder``, "old" or "box", or None; both at once are refused.
-
-    Examples:
-        >>> locate(Path("/nowhere")) is None
-        True
-    """
-    found = {}
-    for version, files in {"old": OLD, "box": BOX}.items():
-        names = [spelling for part in files.values() for n in part for spelling in spellings(n)]
-        path = find(places("imagenet32", folder), names)
-        if path is not None:
-            found[version] = path
-    if len(found) == 2:
+def files(folder: Path) -> Files:
+    """The files of the version in ``folder``, the older one if there is none; both are refused."""
+    old, box = (
+        next((path for part in version.values() for n in part if (path := locate(n, folder))), None)
+        for version in (OLD, BOX)
+    )
+    if old and box:
         raise DataError(
             f"imagenet32: expected one of its two versions; {folder} has both "
-            f"({found['old'].name} and {found['box'].name}); put each into a folder of its own "
-            f"and name that folder"
+            f"({old.name} and {box.name}); put each into a folder of its own and name that folder"
         )
-    return next(iter(found), None)
+    return BOX if box else OLD
 
 
 def load(split: str, folder: str | Path | None) -> ImageData:
     """ImageNet 32×32 in the version that is there; the published validation images are "test".
 
     Shapes: images (N, 3, 32, 32); labels 0 … 999 in the anti-aliased version, else none.
-
-    Examples:
-        >>> load("train", "/nowhere")
-        Traceback (most recent call last):
-        mintnet.data.dataset.DataError: imagenet32: expected a folder with its files; ... not exist
     """
     home = existing("imagenet32", folder)
-    version = locate(home)
-    wanted = (BOX if version == "box" else OLD)[split]
-    paths = [find(places("imagenet32", home), spellings(name)) for name in wanted]
+    version = files(home)
+    wanted = version[split]
+    paths = [locate(name, home) for name in wanted]
     if missing := [name for name, path in zip(wanted, paths, strict=True) if path is None]:
         raise DataError(
             f"imagenet32: expected {', '.join(wanted)} in {home} or {home / 'imagenet32'}; "
             f"{', '.join(missing)} not there; `mintnet data get imagenet32` says where it is from"
         )
     found = [path for path in paths if path is not None]
-    if version == "old":
+    if version is OLD:
         images = map_npy(found[0])
         if len(images) == COUNTS["train" if split == "test" else "test"]:
             raise DataError(
@@ -87,17 +70,7 @@ def load(split: str, folder: str | Path | None) -> ImageData:
                 f"as the other file's; are the two swapped?"
             )
         return ImageData("imagenet32-old", torch.from_numpy(images))
-    parts, labels = [], []
-    for path in found:
-        batch = read_batch(path, 1, 1000)
-        parts.append(batch.images)
-        labels.append(batch.labels - 1)
-        del batch
-    return ImageData(
-        name="imagenet32-box",
-        images=torch.from_numpy(join(parts).reshape(-1, 3, 32, 32)),
-        labels=torch.from_numpy(np.concatenate(labels)),
-    )
+    return join("imagenet32-box", (read_batch(path, 1, 1000) for path in found))
 
 
 def map_npy(path: Path) -> NDArray[np.uint8]:
@@ -107,13 +80,6 @@ def map_npy(path: Path) -> NDArray[np.uint8]:
     The map is private: nothing that is written into the array reaches the file.
 
     Shapes: (N, 3, 32, 32).
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     np.save(path := Path(folder, "valid_32x32.npy"), np.zeros((2, 32, 32, 3), np.uint8))
-        ...     map_npy(path).shape
-        (2, 3, 32, 32)
     """
     try:
         array: NDArray[np.uint8] = np.lib.format.open_memmap(path, mode="c")

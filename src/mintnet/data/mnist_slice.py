@@ -5,12 +5,8 @@ MNIST is by LeCun, Cortes and Burges (CC BY-SA 3.0), see files/mnist-slice-credi
 
 from __future__ import annotations
 
-from importlib.resources import files
-
-import numpy as np
-import torch
-
 from mintnet.data.dataset import ImageData
+from mintnet.data.digits import embedded
 
 SLICE = "mnist-slice"
 
@@ -25,9 +21,4 @@ def mnist_slice() -> ImageData:
         >>> data.images.shape, data.labels[:5].tolist()
         (torch.Size([128, 1, 28, 28]), [7, 2, 1, 0, 4])
     """
-    with (
-        files("mintnet.data").joinpath("files/mnist-slice.npz").open("rb") as file,
-        np.load(file, allow_pickle=False) as table,
-    ):
-        images, labels = table["images"][:, None], table["labels"].astype(np.int64)
-    return ImageData(SLICE, torch.from_numpy(images), torch.from_numpy(labels), levels=256)
+    return ImageData(SLICE, *embedded("mnist-slice.npz"))

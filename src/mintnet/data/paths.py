@@ -19,22 +19,18 @@ def reason(error: BaseException) -> str:
     Examples:
         >>> reason(ValueError("two\n  lines"))
         'two lines'
-        >>> reason(EOFError())
-        'EOFError'
     """
-    text = " ".join(str(error).split())
-    text = text or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 160 else f"{text[:157]}..."
 
 
-def existing(name: str, folder: str | Path | None) -> Path:
-    """The folder that holds the data set ``name``, checked to be one.
+def missing_extra(package: str, purpose: str) -> DataError:
+    """The error for a package of the extra ``cli`` that is not installed."""
+    return DataError(f'{purpose} needs {package}, not installed: pip install "mintnet[cli]"')
 
-    Examples:
-        >>> existing("mnist", None)
-        Traceback (most recent call last):
-        mintnet.data.dataset.DataError: mnist: expected the folder that holds its files; got none
-    """
+
+def existing(name: str, folder: str | Path | None) -> Path:
+    """The folder that holds the data set ``name``, checked to be one."""
     if folder is None:
         raise DataError(f"{name}: expected the folder that holds its files; got none")
     path = Path(folder).expanduser()
@@ -55,27 +51,13 @@ def places(name: str, folder: Path, *below: str) -> list[Path]:
 
 
 def find(folders: Iterable[Path], names: Iterable[str]) -> Path | None:
-    """The first of ``names`` that is a file in the first of ``folders`` that has one.
-
-    Examples:
-        >>> find([Path("nowhere")], ["train", "train.gz"]) is None
-        True
-    """
+    """The first of ``names`` that is a file in the first of ``folders`` that has one."""
     names = tuple(names)
     return next((f / n for f in folders for n in names if (f / n).is_file()), None)
 
 
 def content(path: Path) -> bytearray:
-    """The bytes of a file, unpacked if they are gzip, whatever the file is called.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = Path(folder, "bytes.gz")
-        ...     _ = path.write_bytes(gzip.compress(b"unpacked"))
-        ...     content(path)
-        bytearray(b'unpacked')
-    """
+    """The bytes of a file, unpacked if they are gzip, whatever the file is called."""
     data = bytearray()
     try:
         with path.open("rb") as raw:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mintnet.data import cifar10, digits, idx, imagenet32
 from mintnet.data.dataset import ImageData
+from mintnet.data.paths import missing_extra
 
 NAMES = ("digits", "mnist", "cifar10", "imagenet32", "folder")
 SPLITS = ("train", "test")
@@ -49,8 +50,10 @@ def load(
     if split not in SPLITS:
         raise ValueError(f"unknown split {split!r}; expected one of {', '.join(SPLITS)}")
     if name == "folder":
-        from mintnet.data import folder as pictures  # Pillow is loaded only where it is needed
-
+        try:
+            from mintnet.data import folder as pictures  # needs Pillow, which others do not
+        except ImportError as error:
+            raise missing_extra("Pillow", "reading pictures") from error
         return pictures.load(split, folder, pictures.SIZE if size is None else size, grey)
     if size is not None or grey:
         raise ValueError(f"size and grey are for the data set 'folder'; {name} comes as it is")

@@ -40,8 +40,7 @@ class FlowDistribution(Distribution):
     no `rsample`; `dequantized` is the continuous distribution that has one.
 
     `log_prob` is in nats, with gradients in the weights. Its noise is a function of ``seed``, of
-    the draw and of an image's place in the batch, so that the same call gives the same
-    numbers: those of ``flow.log_prob``. The same image in another place has other noise.
+    the draw and of an image's place in the batch, as in ``flow.log_prob``.
 
     Args:
         flow: the model; its weights are used as they are when a method is called.
@@ -115,12 +114,11 @@ class FlowDistribution(Distribution):
 
     @torch.no_grad()
     def sample(self, sample_shape: torch.Size | list[int] | tuple[int, ...] = ()) -> Tensor:
-        """New images by the certified inverse, uint8 (…, C, H, W)."""
+        """New images by the verified inverse, uint8 (…, C, H, W)."""
         shape = self._extended_shape(torch.Size(sample_shape))
         count = shape[: len(shape) - len(self.event_shape)].numel()
         if count == 0:
-            device = next(self.flow.parameters()).device
-            return torch.empty(shape, dtype=torch.uint8, device=device)
+            return torch.empty(shape, dtype=torch.uint8, device=self.flow.device)
         return self.flow.sample(count, self.temperature, solver=self.solver).reshape(shape)
 
     def rsample(self, sample_shape: torch.Size | list[int] | tuple[int, ...] = ()) -> Tensor:
@@ -141,19 +139,17 @@ class FlowDistribution(Distribution):
         leading = images.shape[: images.dim() - len(self.event_shape)]
         shape = torch.broadcast_shapes(leading, self.batch_shape)
         if not leading.numel():
-            return next(self.flow.parameters()).new_zeros(shape)
+            return torch.zeros(shape, dtype=self.flow.dtype, device=self.flow.device)
         flat = images.reshape(-1, *self.event_shape)
         seed = int(torch.randint(2**31, ())) if self.seed is None else self.seed
-        total = sum(self._bound(flat, seed, draw) for draw in range(self.draws))
-        assert isinstance(total, Tensor)
-        return (total / self.draws).reshape(leading).expand(shape)
+        bounds = [self._bound(flat, seed, draw) for draw in range(self.draws)]
+        return torch.stack(bounds).mean(0).reshape(leading).expand(shape)
 
     def dequantized(self) -> TransformedDistribution:
         """The density of the pixels x = (v + u) / L before they are rounded, with `rsample`.
 
         Its log_prob is exact: ``flow.log_density(x)`` + D log L for temperature 1. Its support is
-        the domain of the logit, the unit cube with a margin of λ / (1 − 2λ); what `sample`
-        draws in the margin becomes 0 or L − 1.
+        the domain of the logit, the unit cube with a margin of λ / (1 − 2λ).
 
         Examples:
             >>> import mintnet
@@ -161,12 +157,10 @@ class FlowDistribution(Distribution):
             >>> pixels.rsample((2,)).requires_grad
             True
         """
-        flow, weight = self.flow, next(self.flow.parameters())
-        shape = flow.net.output_shape
-        assert shape is not None
-        zero = torch.zeros(*self.batch_shape, *shape, dtype=weight.dtype, device=weight.device)
+        flow, shape = self.flow, self.flow.net.output_shape or self.flow.shape
+        zero = torch.zeros(*self.batch_shape, *shape, dtype=flow.dtype, device=flow.device)
         base = Independent(Normal(zero, self.temperature), len(shape))
-        # Two certificates: one of both would blame the net for the rounding of white pixels.
+        # Two residual checks: one of both would blame the net for the rounding of white pixels.
         ways: list[Transform] = [
             BijectionTransform(flow.net, solver=self.solver).inv,
             BijectionTransform(flow.logit).inv,

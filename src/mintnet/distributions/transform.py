@@ -18,21 +18,17 @@ IMAGE_DIM = 3
 
 
 class BijectionTransform(Transform, nn.Module):
-    """A bijection f as a transform: ``t(x)`` is f(x), ``t.inv(y)`` the certified f⁻¹(y).
+    """A bijection f as a transform: ``t(x)`` is f(x), ``t.inv(y)`` is f⁻¹(y), verified.
 
     Any number of batch axes may stand before the axes of a sample. ``t.inv`` raises
-    `InversionError` where the inverse is not certified, and has gradients in y and in the
-    weights. Everything runs in true float32 or float64, since a likelihood in TF32 is another.
-
-    Like f, it is a module: it has the weights of f, moves with ``.to`` and can be part of others.
-    Two transforms are equal if they hold the same bijection and the same options.
+    `InversionError` where the inverse is not verified, and has gradients in y and in the weights.
+    Everything runs in true float32 or float64. Like f, it is a module with the weights of f. Two
+    transforms are equal if they hold the same bijection and the same options.
 
     Args:
         bijection: f.
-        cache_size: 1 to remember the last x, y and log-determinant, so that ``t(t.inv(y))`` and
-            the log-determinant after either cost nothing more; 0 not to. What was remembered
-            is dropped when a weight has changed since, and when it lacks a gradient that is asked
-            for now.
+        cache_size: 1 to remember the last x, y and log-determinant, until a weight changes or a
+            gradient is asked for that they lack; 0 not to.
         solver: for the inverse; `Auto` if not given.
         event_dim: how many axes a sample has, for a bijection that takes any shape (`Flip`,
             `Logit`): 3 if not given, as images have. 0 applies it to each entry.
@@ -109,7 +105,7 @@ class BijectionTransform(Transform, nn.Module):
         return self.call_and_ladj(x)[0]
 
     def call_and_ladj(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """y and log |det J(x)| from one evaluation; zuko asks transforms for both at once."""
+        """y and log |det J(x)| from one evaluation, as zuko asks for them."""
         if self._remembers(x, 0):
             y = self._cached_x_y[1]
             return y, self.log_abs_det_jacobian(x, y)
@@ -135,9 +131,7 @@ class BijectionTransform(Transform, nn.Module):
             return self._cached_x_y[0]  # type: ignore[no-any-return]
         shape = self.inverse_shape(_shape(y))
         flat, _ = _flat(y, self._output_dim)
-        # An empty batch has nothing to solve, and nothing to certify.
-        x = self.bijection.inverse(flat, self.solver) if len(flat) else y
-        x = x.reshape(shape)
+        x = (self.bijection.inverse(flat, self.solver) if len(flat) else y).reshape(shape)
         self._remember(x, y, None)
         return x
 
@@ -181,7 +175,7 @@ class BijectionTransform(Transform, nn.Module):
         """What changes when a weight, a buffer, x or y is written to, or a mode is switched."""
         tensors = (*self.parameters(), *self.buffers(), *pair)
         if any(tensor.is_inference() for tensor in tensors):
-            return [object()]  # these have no record of writes: equal to nothing
+            return [object()]  # writes to these are not counted: equal to nothing
         marks = [(id(t), t.data_ptr(), t._version, t.requires_grad) for t in tensors]
         return [*marks, *(module.training for module in self.modules())]
 

@@ -1,14 +1,14 @@
 """Layers of other flows: members of F from our own parts, and some outside F to compare with."""
 
+from mintnet.flows.couplings import NICECoupling, RealNVPCoupling
 from mintnet.flows.emerging import EmergingFactor, emerging_convolution
 from mintnet.flows.ffjord import FFJORD, MissingExtraError
 from mintnet.flows.glow import ChannelPermutation, glow_step, invertible_1x1
 from mintnet.flows.i_resnet import IResNetBlock
 from mintnet.flows.macow import MaCowLayer, macow_unit
 from mintnet.flows.maf import MAF, iaf
-from mintnet.flows.nice import EntryScaling, NICECoupling
 from mintnet.flows.planar import Planar
-from mintnet.flows.real_nvp import RealNVPCoupling
+from mintnet.flows.scaling import EntryScaling
 from mintnet.flows.sylvester import Sylvester
 
 __all__ = [

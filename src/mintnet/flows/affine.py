@@ -13,37 +13,26 @@ from mintnet.flows.networks import scale_function
 class AffineLayer(TriangularBijection):
     """y = scale(earlier entries) ⊙ x + shift(earlier entries).
 
-    With a scale that is positive by construction the layer is onto whatever its weights are, so
-    that one proof, made when it is built, holds for good; any other scale is proved again for
-    the weights as they are, or refused. A subclass writes `function`, and its constructor calls
-    `prove` while its weights are random: with weights of 0 much is true by accident. ``scale`` is
-    the name of its scale, or None if that is always 1.
+    With a scale that is positive by construction the layer is onto whatever its weights are: the
+    proof made when it is built holds for good. The scale ``raw`` is proved again for the weights as
+    they are, or refused. A subclass writes `function`, and its constructor calls `prove` while
+    its weights are random: with weights of 0 much is true by accident. ``scale`` is the name of
+    its scale, or None if that is always 1.
     """
 
-    insist: bool
-
-    def __init__(
-        self, shape: tuple[int, ...], ordering: Ordering, scale: str | None, insist: bool
-    ) -> None:
+    def __init__(self, shape: tuple[int, ...], ordering: Ordering, scale: str | None) -> None:
         super().__init__()
-        self.event_shape, self.ordering, self.insist = tuple(shape), ordering, insist
+        self.event_shape, self.ordering = tuple(shape), ordering
         self.scale_name = scale
         self.scale = scale_function("exp" if scale is None else scale)
 
     def prove(self) -> None:
         """Raise `NotProvedError`, with the part to blame, unless `certify` proves the layer."""
-        if not self.insist:
-            self.certify().require_injective(self.name)
+        self.certify().require_injective(self.name)
 
     def require_proof(self) -> None:
         if self.scale_name == "raw":
             self.prove()
-
-    def start(self, z: Tensor) -> Tensor:
-        """One Newton step from 0; entries that depend on no other are right at once."""
-        y, slope = self.evaluate(torch.zeros_like(z))
-        start = (z - y) / slope
-        return torch.where(start.isfinite(), start, 0.0)
 
     def slope_floor(self) -> tuple[Tensor, Tensor]:
         """Nothing but the sign."""

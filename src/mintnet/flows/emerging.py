@@ -25,10 +25,9 @@ class EmergingFactor(TriangularBijection):
 
         y = W ⊛ x + b,    W masked in the pixel order,    diag W = ± exp(s)
 
-    Output channel i sees all channels of the pixels before it in its kernel, and at its own pixel
-    the channels up to i. Its log-determinant is H · W · Σ s for every x. The inverse goes over
-    2(H − 1) + (W − 1) + 1 fronts of pixels for a 3 × 3 kernel (`mintnet.Wavefront`), and over one
-    for 1 × 1, which is how Glow's triangular factors come in.
+    Output channel i sees all channels of earlier pixels in its kernel, and at its own pixel the
+    channels up to i. log |det J| = H · W · Σ s. The inverse goes over 2(H − 1) + (W − 1) + 1 fronts
+    of pixels for a 3 × 3 kernel (`mintnet.Wavefront`), and over one for 1 × 1, as in Glow.
 
     Args:
         channels: C.

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection
 from mintnet.calculus.masks import check_positive
-from mintnet.flows.networks import check_shape
-from mintnet.solvers import REMEDY, TOLERANCES, Solution, Solver, Status, relative_residual
-from mintnet.solvers.base import fill_failures, reference_scale
+from mintnet.flows.check import checked
+from mintnet.flows.networks import check_shape, layer
+from mintnet.solvers import REMEDY, Solution, Solver, relative_residual
+from mintnet.solvers.base import reference_scale
 
 State = tuple[Tensor, Tensor]
-Dynamics = Callable[[Tensor, State], State]
+Dynamics = Callable[[Any, State], State]
 
 CORRECTIONS = 30
 """Times that the inverse is corrected by what its image misses."""
@@ -30,14 +31,8 @@ class Velocity(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], hidden: int) -> None:
         super().__init__()
-        self.first: nn.Module
-        if len(shape) == 1:
-            self.first = nn.Linear(shape[0] + 1, hidden)
-            self.middle, self.last = nn.Linear(hidden, hidden), nn.Linear(hidden, shape[0])
-        else:
-            self.first = nn.Conv2d(shape[0] + 1, hidden, 3, padding=1)
-            self.middle = nn.Conv2d(hidden, hidden, 3, padding=1)  # type: ignore[assignment]
-            self.last = nn.Conv2d(hidden, shape[0], 3, padding=1)  # type: ignore[assignment]
+        self.first = layer(shape, shape[0] + 1, hidden)
+        self.middle, self.last = layer(shape, hidden, hidden), layer(shape, hidden, shape[0])
 
     def forward(self, t: Tensor | float, x: Tensor) -> Tensor:
         clock = torch.ones_like(x[:, :1]) * t
@@ -50,16 +45,14 @@ class FFJORD(Bijection):
     r"""z = x(1) of ẋ = v(t, x), x(0) = x (Grathwohl et al., 2019).
 
     log |det| = ∫ tr(∂v/∂x) dt, with the trace *estimated* by εᵀ (∂v/∂x) ε for one random ε. The
-    inverse integrates backwards, and corrects what its image misses until nothing is gained.
+    inverse integrates backwards, and is corrected by what its image misses.
 
     Args:
         shape: of one sample, (C, H, W) or (D,).
         hidden: the width of v.
-        method: "dopri5", adaptive, with `torchdiffeq` (pip install "mintnet[ffjord]"); or "rk4",
-            the classical method with a fixed number of steps, which needs nothing.
+        method: "dopri5", adaptive, with `torchdiffeq` (pip install "mintnet[ffjord]"); or "rk4".
         steps: of rk4.
-        tolerance: relative and absolute, of dopri5. Values, inverses and log-determinants are as
-            exact as it says, no more.
+        tolerance: of dopri5: values, inverses and log-determinants are as exact as this, no more.
 
     Examples:
         >>> flow = FFJORD((4,), hidden=8, method="rk4")
@@ -90,16 +83,13 @@ class FFJORD(Bijection):
         self.velocity = Velocity(self.event_shape, hidden)
 
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        wanted = torch.is_grad_enabled()
-        noise = torch.randn_like(x)
+        wanted, noise = torch.is_grad_enabled(), torch.randn_like(x)
 
         def dynamics(t: Tensor, state: State) -> State:
             with torch.enable_grad():
                 at = state[0] if state[0].requires_grad else state[0].detach().requires_grad_()
                 v = self.velocity(t, at)
-                (image,) = torch.autograd.grad(
-                    v, at, noise, create_graph=wanted, retain_graph=wanted
-                )
+                (image,) = torch.autograd.grad(v, at, noise, create_graph=wanted)
                 trace = (image * noise).flatten(1).sum(1)
             return (v, trace) if wanted else (v.detach(), trace.detach())
 
@@ -107,45 +97,33 @@ class FFJORD(Bijection):
 
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
+        """By integrating backwards and correcting; a solver is not used."""
         finite = z.flatten(1).isfinite().all(1)
-        z = torch.where(finite.reshape(-1, *(1,) * (z.dim() - 1)), z, 0.0)
-        scale = reference_scale(lambda x: self._move(x, 0.0, 1.0), z, z)
-        x = best = self._move(z, 1.0, 0.0)
-        residual = torch.full_like(scale, float("inf"))
-        steps = 0
+        start = z.masked_fill(~finite.reshape(-1, *(1,) * (z.dim() - 1)), 0.0)
+        scale = reference_scale(self.value, start, start)
+        x = best = self._move(start, 1.0, 0.0)
+        residual, steps = torch.full_like(scale, float("inf")), 0
         for steps in range(CORRECTIONS):  # noqa: B007
-            image = self._move(x, 0.0, 1.0)
-            now = relative_residual(image - z, scale)
-            better = now < residual
+            image = self.value(x)
+            now = relative_residual(image - start, scale)
+            best = torch.where((now < residual).reshape(-1, *(1,) * (x.dim() - 1)), x, best)
             stalled = now > 0.5 * residual
-            best = torch.where(better.reshape(-1, *(1,) * (x.dim() - 1)), x, best)
             residual = torch.minimum(residual, now)
             if bool(stalled.all()):
                 break
-            x = x + self._move(z, 1.0, 0.0) - self._move(image, 1.0, 0.0)
-        close = residual <= self._allowed(z.dtype)
-        status = torch.where(close, int(Status.CONVERGED), int(Status.OUT_OF_STEPS))
-        status = torch.where(finite, status, int(Status.NOT_FINITE))
-        count = torch.full_like(status, steps)
-        residual = torch.where(finite, residual, float("inf"))
-        value = fill_failures(best, status)
-        return Solution("FFJORD", value, status, residual, count, 3 * count + 2)
+            x = x + self._move(start, 1.0, 0.0) - self._move(image, 1.0, 0.0)
+        count = torch.full((len(z),), steps, device=z.device)
+        tolerance = 10 * self.tolerance if self.method == "dopri5" else 0.0
+        return checked("FFJORD", best, z, self.value, count, 3 * count + 2, tolerance=tolerance)
 
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
-        """The certified x; gradients are those of the correction that `find` makes last.
-
-        It moves x by nothing, since x is the root. Its derivatives are B and −B ∂f/∂θ with B the
-        Jacobian of the integral backwards, which is J⁻¹ up to the error of the integrator.
-        """
+        """The verified x, with the gradients of one more correction, which moves x by nothing."""
         x = self.find(z.detach(), solver).require(REMEDY)
-        image = self._move(x, 0.0, 1.0)
-        correction = self._move(z, 1.0, 0.0) - self._move(image, 1.0, 0.0)
+        correction = self._move(z, 1.0, 0.0) - self._move(self.value(x), 1.0, 0.0)
         return x + correction - correction.detach()
 
-    def _allowed(self, dtype: torch.dtype) -> float:
-        """The residual of a certified inverse: rounding, or what dopri5 promises."""
-        least = TOLERANCES.get(dtype, 0.0)
-        return max(least, 10 * self.tolerance) if self.method == "dopri5" else least
+    def value(self, x: Tensor) -> Tensor:
+        return self._move(x, 0.0, 1.0)
 
     def _move(self, x: Tensor, begin: float, end: float) -> Tensor:
         """The flow without its log-determinant."""
@@ -158,15 +136,14 @@ class FFJORD(Bijection):
     def _integrate(self, dynamics: Dynamics, state: State, begin: float, end: float) -> State:
         if self.method == "rk4" or not len(state[0]):  # whose error could not be measured
             return _runge_kutta(dynamics, state, begin, end, self.steps)
-        times = state[0].new_tensor([begin, end])
-        options = {"rtol": self.tolerance, "atol": self.tolerance, "method": "dopri5"}
+        times, tol = state[0].new_tensor([begin, end]), self.tolerance
         try:
-            x, log_det = _torchdiffeq().odeint(dynamics, state, times, **options)
+            x, log_det = _torchdiffeq().odeint(dynamics, state, times, rtol=tol, atol=tol)
         except AssertionError as error:  # with which it says that no step is short enough
             raise RuntimeError(
-                f"the adaptive integrator of FFJORD does not reach a tolerance of "
-                f"{self.tolerance:g} ({error}); the weights or x may be too large or not finite, "
-                'else take a larger tolerance, or method="rk4"'
+                f"the adaptive integrator does not reach a tolerance of {tol:g} ({error}); the "
+                "weights or x may be too large or not finite, else take a larger tolerance, or "
+                'method="rk4"'
             ) from error
         return x[-1], log_det[-1]
 

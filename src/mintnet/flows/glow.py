@@ -8,8 +8,8 @@ from torch import Tensor
 from mintnet.bijections.base import AnalyticBijection, Bijection
 from mintnet.bijections.chain import Chain
 from mintnet.bijections.norm import ActNorm
+from mintnet.flows.couplings import RealNVPCoupling
 from mintnet.flows.emerging import EmergingFactor, emerging_convolution
-from mintnet.flows.real_nvp import RealNVPCoupling
 
 
 class ChannelPermutation(AnalyticBijection):
@@ -46,9 +46,9 @@ def invertible_1x1(
 ) -> Chain:
     r"""A dense C × C matrix at every pixel, as the chain P · L · U (Kingma and Dhariwal, 2018).
 
-    A dense matrix is in no ordering triangular; its factors are: U in the upper pixel order with
-    diagonal ± exp(s), L in the lower one with diagonal 1, and P permutes channels. They start as
-    the factors of a random rotation. Log-determinant: H · W · Σ s.
+    U is triangular in the upper pixel order with diagonal ± exp(s), L in the lower one with
+    diagonal 1, and P permutes channels; they start as the factors of a random rotation.
+    Log-determinant: H · W · Σ s.
 
     Shapes: (batch, C, H, W) → (batch, C, H, W), (batch,).
 

@@ -10,7 +10,16 @@ from mintnet.calculus import LOWER
 from mintnet.calculus.masks import check_positive
 from mintnet.flows.networks import check_shape
 from mintnet.flows.spectral import SpectralLinear
-from mintnet.solvers import REMEDY, ResidualIteration, Solution, Solver, System, attach_gradient
+from mintnet.solvers import (
+    REMEDY,
+    Auto,
+    FixedPoint,
+    ResidualIteration,
+    Solution,
+    Solver,
+    System,
+    attach_gradient,
+)
 
 STEPS = 2000
 """Iterations of the inverse at most: with a Lipschitz constant of 0.97 float64 needs 1200."""
@@ -20,9 +29,9 @@ class IResNetBlock(Bijection):
     r"""y = x + g(x) with Lip(g) < 1 (Behrmann et al., 2019).
 
     g has three spectrally normalized layers with ELU between them. log |det J| is the series
-    tr(J_g) − tr(J_g²)/2 + tr(J_g³)/3 − …, cut after ``terms`` and with each trace *estimated* by
-    vᵀ J_gᵏ v for random v: a value that changes from call to call, with a small bias. The inverse
-    is the fixed point x ← y − g(x).
+    tr(J_g) − tr(J_g²)/2 + …, cut after ``terms`` and with each trace *estimated* by vᵀ J_gᵏ v for
+    random v: it changes from call to call, with a small bias. The inverse is the fixed point of
+    x ← y − g(x).
 
     Args:
         shape: of one sample, (C, H, W) or (D,).
@@ -53,7 +62,7 @@ class IResNetBlock(Bijection):
         check_positive(hidden=hidden, terms=terms, probes=probes)
         if not 0 < coefficient < 1:
             raise ValueError(
-                f"coefficient must lie between 0 and 1, or the block need not be invertible; got "
+                "coefficient must lie between 0 and 1, or the block need not be invertible; got "
                 f"{coefficient}"
             )
         self.event_shape = tuple(shape)
@@ -86,9 +95,18 @@ class IResNetBlock(Bijection):
 
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        """The fixed point; another solver than `ResidualIteration` has no slopes to work with."""
-        chosen = solver if isinstance(solver, ResidualIteration) else ResidualIteration(STEPS)
-        return chosen.solve(System("IResNetBlock", self._evaluate, torch.clone, LOWER), z)
+        """The fixed point x ← z − g(x), which `Auto` means here and `FixedPoint` damps by its step.
+
+        Raises ValueError for other solvers: they need a triangular Jacobian.
+        """
+        if solver is None or isinstance(solver, Auto):
+            solver = ResidualIteration(STEPS)
+        if not isinstance(solver, ResidualIteration | FixedPoint):
+            raise ValueError(
+                "an IResNetBlock is not triangular: it takes ResidualIteration(), FixedPoint() or "
+                f"Auto(); got {solver!r}"
+            )
+        return solver.solve(System("IResNetBlock", self._evaluate, torch.clone, LOWER), z)
 
     def _evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return x + self.g(x), torch.ones_like(x)

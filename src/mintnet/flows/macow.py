@@ -12,14 +12,17 @@ from mintnet.bijections.chain import Chain
 from mintnet.calculus import Conditioner, Ordering, Quantity
 from mintnet.calculus.masks import check_positive
 from mintnet.flows.affine import AffineLayer
+from mintnet.flows.networks import set_to_zero
 
 Q = TypeVar("Q", bound=Quantity)
 
-DIRECTIONS = {"down": (False, "row"), "up": (True, "row")} | {
-    "right": (False, "column"),
-    "left": (True, "column"),
+DIRECTIONS = {
+    "down": Ordering(False, "row"),
+    "up": Ordering(True, "row"),
+    "right": Ordering(False, "column"),
+    "left": Ordering(True, "column"),
 }
-"""Which rows or columns come first: upper or lower, and the ordering's name."""
+"""The order in which rows or columns follow each other."""
 
 
 class RowConditioner(Conditioner):
@@ -27,25 +30,12 @@ class RowConditioner(Conditioner):
 
     The image is moved down by one row, so that a kernel of ``reach`` rows whose last row is the
     pixel's own sees nothing but rows above. Everything after it acts on each pixel alone. The
-    other directions are the same on a flipped or transposed image.
-
-    Args:
-        channels: C.
-        hidden: the width.
-        outputs: how many values for each entry.
-        direction: down, up, right or left: the way in which rows or columns follow each other.
-        reach: how many earlier rows are seen.
-        breadth: how wide the kernel is, odd.
+    other directions are the same on a flipped or transposed image. Arguments are those of
+    `MaCowLayer`, and how many ``outputs`` there are for each entry.
     """
 
     def __init__(
-        self,
-        channels: int,
-        hidden: int,
-        outputs: int = 2,
-        direction: str = "down",
-        reach: int = 2,
-        breadth: int = 5,
+        self, channels: int, hidden: int, outputs: int, direction: str, reach: int, breadth: int
     ) -> None:
         super().__init__()
         if direction not in DIRECTIONS:
@@ -55,14 +45,12 @@ class RowConditioner(Conditioner):
         check_positive(channels=channels, hidden=hidden, reach=reach, breadth=breadth)
         if breadth % 2 == 0:
             raise ValueError(f"breadth must be odd, so that it has a centre; got {breadth}")
-        self.ordering, self.outputs = Ordering(*DIRECTIONS[direction]), outputs
+        self.ordering, self.outputs = DIRECTIONS[direction], outputs
         self.reach, self.breadth = reach, breadth
         self.first = nn.Conv2d(channels, hidden, (reach, breadth))
         self.middle = nn.Conv2d(hidden, hidden, 1)
         self.last = nn.Conv2d(hidden, outputs * channels, 1)
-        nn.init.zeros_(self.last.weight)
-        assert self.last.bias is not None
-        nn.init.zeros_(self.last.bias)
+        set_to_zero(self.last)
 
     def forward(self, data: Tensor) -> tuple[Tensor, ...]:
         side = self.breadth // 2
@@ -72,12 +60,11 @@ class RowConditioner(Conditioner):
 
     def _downwards(self, image: Tensor, back: bool = False) -> Tensor:
         """The image turned so that what comes first is above; or back again."""
-        column, upper = self.ordering.name == "column", self.ordering.upper
-        if back and upper:
+        if back and self.ordering.upper:
             image = image.flip(2)
-        if column:
+        if self.ordering.name == "column":
             image = image.transpose(2, 3)
-        return image.flip(2) if upper and not back else image
+        return image.flip(2) if self.ordering.upper and not back else image
 
     def levels(self, shape: tuple[int, ...]) -> Tensor:
         axis = 2 if self.ordering.name == "column" else 1
@@ -103,7 +90,6 @@ class MaCowLayer(AffineLayer):
         reach: how many earlier rows are seen.
         breadth: how wide the kernel is, odd.
         scale: σ, see `RealNVPCoupling`; ``raw`` is refused.
-        insist: build it even if it is not proved.
 
     Examples:
         >>> layer = MaCowLayer((2, 6, 4), "up", hidden=8)
@@ -119,12 +105,11 @@ class MaCowLayer(AffineLayer):
         reach: int = 2,
         breadth: int = 5,
         scale: str = "sigmoid",
-        insist: bool = False,
     ) -> None:
         if len(shape) != 3:
             raise ValueError(f"MaCowLayer takes images (C, H, W); got {tuple(shape)}")
         conditioner = RowConditioner(shape[0], hidden, 2, direction, reach, breadth)
-        super().__init__(shape, conditioner.ordering, scale, insist)
+        super().__init__(shape, conditioner.ordering, scale)
         self.conditioner = conditioner
         self.prove()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
@@ -10,6 +10,7 @@ from mintnet.bijections.inverse import Inverse
 from mintnet.calculus import MaskedConv2d, MaskedLinear, Ordering, Quantity, activation, variable
 from mintnet.calculus.masks import check_positive
 from mintnet.flows.affine import AffineLayer
+from mintnet.flows.networks import set_to_zero
 from mintnet.solvers import Evaluate
 
 Q = TypeVar("Q", bound=Quantity)
@@ -23,9 +24,8 @@ class MAF(AffineLayer):
 
         yᵢ = σ(s(x₁, …, xᵢ₋₁)) · xᵢ + m(x₁, …, xᵢ₋₁),    σ > 0
 
-    s and m come from masked layers of this library: dense ones (MADE) for vectors, masked
-    convolutions for images. The first of them sees strictly earlier entries, so that s and m have
-    slope exactly 0, and the layer is in F, affine in each entry's own coordinate.
+    s and m come from masked dense layers (MADE) or masked convolutions, of which the first sees
+    strictly earlier entries: they have slope 0, and the layer is in F, affine in each entry.
 
     Args:
         shape: of one sample: (D,) for masked dense layers, (C, H, W) for masked convolutions.
@@ -35,7 +35,6 @@ class MAF(AffineLayer):
         kernel_size: of the masked convolutions, odd.
         activation: h, one of elu, tanh, sigmoid, softplus, leaky_relu.
         scale: σ: exp, softplus, sigmoid, bounded; ``raw`` has no positive σ and is refused.
-        insist: build it even if it is not proved.
 
     Examples:
         >>> import torch
@@ -57,9 +56,8 @@ class MAF(AffineLayer):
         kernel_size: int = 3,
         activation: str = "elu",
         scale: str = "bounded",
-        insist: bool = False,
     ) -> None:
-        super().__init__(shape, Ordering(upper), scale, insist)
+        super().__init__(shape, Ordering(upper), scale)
         check_positive(filters=filters, layers=layers)
         if len(shape) not in (1, 3):
             raise ValueError(f"MAF takes vectors (D,) or images (C, H, W); got {tuple(shape)}")
@@ -75,9 +73,8 @@ class MAF(AffineLayer):
         self.hidden = nn.ModuleList(hidden)
         self.to_scale, self.to_shift = masked(filters, 1), masked(filters, 1)
         self.prove()
-        for head in (self.to_scale, self.to_shift):
-            for parameter in head.parameters():
-                nn.init.zeros_(parameter)  # a fresh layer is the identity
+        for head in (self.to_scale, self.to_shift):  # a fresh layer is the identity
+            set_to_zero(head)
 
     def function(self, x: Q) -> Q:
         v = x
@@ -100,27 +97,18 @@ class MAF(AffineLayer):
         return evaluate
 
 
-def iaf(
-    shape: tuple[int, ...],
-    filters: int = 1,
-    layers: int = 2,
-    upper: bool = False,
-    kernel_size: int = 3,
-    activation: str = "elu",
-    scale: str = "bounded",
-) -> Inverse:
-    r"""An inverse autoregressive layer (Kingma et al., 2016): a MAF run backwards.
+def iaf(shape: tuple[int, ...], *arguments: Any, **options: Any) -> Inverse:
+    """An inverse autoregressive layer (Kingma et al., 2016): a MAF run backwards.
 
     Its inverse is one evaluation, which makes samples cheap; its forward map, which likelihoods
-    need, is the inversion of a MAF. The Jacobian is triangular in the same ordering.
+    need, is the inversion of a MAF. Arguments are those of `MAF`.
 
     Examples:
         >>> import torch
-        >>> layer = iaf((4,))
-        >>> layer(torch.randn(2, 4))[1].shape
+        >>> iaf((4,), filters=2)(torch.randn(2, 4))[1].shape
         torch.Size([2])
     """
-    return Inverse(MAF(shape, filters, layers, upper, kernel_size, activation, scale))
+    return Inverse(MAF(shape, *arguments, **options))
 
 
 _activation = activation  # the constructor's argument of the same name hides it

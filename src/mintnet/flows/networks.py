@@ -15,13 +15,6 @@ from mintnet.calculus.masks import check_positive
 Q = TypeVar("Q", bound=Quantity)
 
 
-# Functions with names, so that layers which hold one can be pickled.
-
-
-def _exp(v: Any) -> Any:
-    return Exp()(v)
-
-
 def _softplus(v: Any) -> Any:
     return Softplus()(v + math.log(math.e - 1))
 
@@ -38,8 +31,9 @@ def _raw(v: Any) -> Any:
     return v + 1.0
 
 
+# Functions with names, not lambdas, so that layers which hold one can be pickled.
 SCALES: dict[str, Callable[[Any], Any]] = {
-    "exp": _exp,
+    "exp": Exp(),
     "softplus": _softplus,
     "sigmoid": _sigmoid,
     "bounded": _bounded,
@@ -66,13 +60,7 @@ def scale_function(name: str) -> Callable[[Q], Q]:
 
 
 def check_shape(shape: tuple[int, ...]) -> None:
-    """Raise unless it is the shape of a vector or an image.
-
-    Examples:
-        >>> check_shape((3, 4))
-        Traceback (most recent call last):
-        ValueError: expected the shape of a vector (D,) or an image (C, H, W); got (3, 4)
-    """
+    """Raise unless it is the shape of a vector or an image."""
     if len(shape) not in (1, 3) or min(shape) < 1:
         raise ValueError(
             f"expected the shape of a vector (D,) or an image (C, H, W); got {tuple(shape)}"
@@ -80,12 +68,11 @@ def check_shape(shape: tuple[int, ...]) -> None:
 
 
 class HalfNetwork(nn.Module):
-    """s, t and a log-gain for one half of the channels: `plain_network` of the other, and numbers.
+    """s and t for one half of the channels, by a `plain_network` of the other half, and a log-gain.
 
-    Where a coupling of channels hands all of them to its network, with zeros in one half, and
-    uses half of what comes back, this one reads and writes what counts alone. The gain is learnt
-    for each channel and depends on nothing, so that a bounded scale has its middle where it is
-    wanted.
+    It reads and writes only the channels that count, where a coupling's own network reads zeros in
+    one half and writes what is not used in the other. The gain, one number a channel, moves the
+    middle of a bounded scale to where it is wanted.
 
     Args:
         shape: (C, H, W), with an even C.
@@ -128,15 +115,21 @@ def plain_network(shape: tuple[int, ...], hidden: int, outputs: int) -> nn.Modul
     """
     check_shape(shape)
     check_positive(hidden=hidden)
-    last: nn.Linear | nn.Conv2d
-    if len(shape) == 1:
-        last = nn.Linear(hidden, outputs * shape[0])
-        first: nn.Module = nn.Linear(shape[0], hidden)
-        middle: nn.Module = nn.Linear(hidden, hidden)
-    else:
-        last = nn.Conv2d(hidden, outputs * shape[0], 3, padding=1)
-        first, middle = nn.Conv2d(shape[0], hidden, 3, padding=1), nn.Conv2d(hidden, hidden, 1)
-    nn.init.zeros_(last.weight)
-    assert last.bias is not None
-    nn.init.zeros_(last.bias)
+    # The last layer is made first: fresh weights then depend on the seed as they always have.
+    last = layer(shape, hidden, outputs * shape[0])
+    first, middle = layer(shape, shape[0], hidden), layer(shape, hidden, hidden, 1)
+    set_to_zero(last)
     return nn.Sequential(first, nn.ELU(), middle, nn.ELU(), last)
+
+
+def layer(shape: tuple[int, ...], into: int, out: int, kernel_size: int = 3) -> nn.Module:
+    """A dense layer for vectors (D,), a convolution that keeps the size for images (C, H, W)."""
+    if len(shape) == 1:
+        return nn.Linear(into, out)
+    return nn.Conv2d(into, out, kernel_size, padding=kernel_size // 2)
+
+
+def set_to_zero(module: nn.Module) -> None:
+    """Set all parameters to 0, so that a layer which ends with this module is the identity."""
+    for parameter in module.parameters():
+        nn.init.zeros_(parameter)

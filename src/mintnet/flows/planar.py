@@ -10,17 +10,16 @@ from torch.nn import functional as F
 
 from mintnet.bijections.base import Bijection
 from mintnet.calculus.masks import check_positive
-from mintnet.solvers import REMEDY, TOLERANCES, Solution, Solver, Status, relative_residual
-from mintnet.solvers.base import fill_failures, reference_scale
+from mintnet.flows.check import checked
+from mintnet.solvers import REMEDY, Solution, Solver
 from mintnet.solvers.scalar import solve_monotone
 
 
 class Planar(Bijection):
     r"""A planar flow (Rezende and Mohamed, 2015): y = x + u tanh(w·x + b), with w·u > −1.
 
-    The Jacobian is 1 plus a matrix of rank one, so that det J = 1 + (w·u) tanh'(w·x + b). Along
-    w the map is one increasing function of a single number, which is what the inverse solves:
-    w·y = a + (w·u) tanh(a + b), then x = y − u tanh(a + b).
+    det J = 1 + (w·u) tanh'(w·x + b). Along w the map is one increasing function of a single number,
+    which is what the inverse solves: w·y = a + (w·u) tanh(a + b), then x = y − u tanh(a + b).
 
     Args:
         features: D.
@@ -58,16 +57,11 @@ class Planar(Bijection):
 
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
+        """By `solve_monotone` along w; other solvers are not used."""
         along, steps = self._along(z)
         value = z - torch.tanh(along + self.bias)[:, None] * self.u()[0]
-        scale = reference_scale(lambda x: self.transform(x)[0], z, z)
-        residual = relative_residual(self.transform(value)[0] - z, scale)
-        close = residual <= TOLERANCES.get(z.dtype, 0.0)
-        status = torch.where(close, int(Status.CONVERGED), int(Status.OUT_OF_STEPS))
-        status = torch.where(z.isfinite().all(1), status, int(Status.NOT_FINITE))
-        count = torch.full_like(status, steps)
-        value = fill_failures(value, status)
-        return Solution("Planar", value, status, residual, count, count + 1)
+        count = torch.full((len(z),), steps, device=z.device)
+        return checked("Planar", value, z, self.value, count, count)
 
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         self.find(z.detach(), solver).require(REMEDY)

@@ -16,10 +16,9 @@ MOVED_LITTLE = 1e-2
 class SpectralLinear(nn.Module):
     r"""A dense layer or a convolution with W / max(1, ‖W‖ / c) in the place of W.
 
-    ‖W‖ is the largest singular value of the map on whole samples, found by power iteration: until
-    it settles for new weights, and one step from the last estimate for weights that a step of
-    training has moved a little. It stays the same while the weights do, or the layer would be
-    another map in each call. It approaches the norm from below, so that c should leave some room.
+    ‖W‖ is the largest singular value of the map on whole samples, by power iteration: until it
+    settles for new weights, one step for weights that a training step has moved a little, none
+    for the same weights. It approaches the norm from below, so that c should leave some room.
 
     Args:
         shape: of one input sample, (D,) or (C, H, W).
@@ -52,8 +51,7 @@ class SpectralLinear(nn.Module):
         self._settled = False
 
     def forward(self, x: Tensor) -> Tensor:
-        norm = self.norm()
-        weight = self.weight / torch.clamp(norm / self.coefficient, min=1)
+        weight = self.weight / torch.clamp(self.norm() / self.coefficient, min=1)
         bias = self.bias if x.dim() == 2 else self.bias[:, None, None]
         return self._image(x, weight) + bias
 
@@ -69,10 +67,9 @@ class SpectralLinear(nn.Module):
 
     @torch.no_grad()
     def _iterate(self, steps: int) -> None:
-        weight = self.weight.detach()
         u = self.vector
         for _ in range(steps):
-            u = self._transposed(self._image(u, weight), weight)
+            u = self._transposed(self._image(u, self.weight), self.weight)
             u = u / u.norm().clamp(min=1e-30)
         self.vector.copy_(u)
 

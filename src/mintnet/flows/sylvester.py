@@ -11,17 +11,16 @@ from mintnet.bijections.base import Bijection
 from mintnet.bijections.triangular import Composed
 from mintnet.calculus import UPPER, Dense, Function, Quantity, Tanh
 from mintnet.calculus.masks import check_positive
-from mintnet.solvers import REMEDY, TOLERANCES, Solution, Solver, Status, relative_residual
-from mintnet.solvers.base import fill_failures, reference_scale
+from mintnet.flows.check import checked
+from mintnet.solvers import REMEDY, Solution, Solver, Status
 
 Q = TypeVar("Q", bound=Quantity)
 
 
 class Core(Function):
-    r"""What a Sylvester flow does inside its bottleneck: v ↦ v + R tanh(R̃ v + b).
+    r"""Inside the bottleneck: v ↦ v + R tanh(R̃ v + b), in F in the upper order.
 
-    R and R̃ are upper triangular with |diagonal| < 1, so that this is a member of F in the upper
-    order, with slopes 1 + r r̃ tanh' > 0, which `certify` proves onto.
+    R and R̃ are upper triangular with |diagonal| < 1, so that slopes are 1 + r r̃ tanh' > 0.
     """
 
     def __init__(self, size: int) -> None:
@@ -81,12 +80,9 @@ class Sylvester(Bijection):
 
     def basis(self) -> Tensor:
         """Q, (D, M)."""
-        columns = torch.eye(
-            self.event_shape[0],
-            len(self.reflections),
-            dtype=self.reflections.dtype,
-            device=self.reflections.device,
-        )
+        like = self.reflections
+        size = self.event_shape[0], len(like)
+        columns = torch.eye(*size, dtype=like.dtype, device=like.device)
         for v in self.reflections:
             columns = columns - torch.outer(v, v @ columns) * (2 / (v @ v))
         return columns
@@ -102,20 +98,8 @@ class Sylvester(Bijection):
         q = self.basis()
         inner = self.inner.find(z @ q, solver)
         value = z + (inner.value - z @ q) @ q.T
-        scale = reference_scale(lambda x: self.transform(x)[0], z, z)
-        residual = relative_residual(self.transform(value)[0] - z, scale)
-        close = residual <= TOLERANCES.get(z.dtype, 0.0)
-        status = torch.where(inner.converged, int(Status.INACCURATE), inner.status)
-        status = torch.where(close, int(Status.CONVERGED), status)
-        status = torch.where(z.isfinite().all(1), status, int(Status.NOT_FINITE))
-        return Solution(
-            name="Sylvester",
-            value=fill_failures(value, status),
-            status=status,
-            residual=residual,
-            steps=inner.steps,
-            evaluations=inner.evaluations + 1,
-        )
+        failure = torch.where(inner.converged, int(Status.INACCURATE), inner.status)
+        return checked("Sylvester", value, z, self.value, inner.steps, inner.evaluations, failure)
 
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         self.find(z.detach(), solver).require(REMEDY)

@@ -10,26 +10,23 @@ padded images whose padding is not 0, and the energy that lands there is reporte
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mintnet.bijections import BatchNorm, Bijection, Chain, MintLayer, Squeeze
+from mintnet.bijections import BatchNorm, Bijection, Chain, MintLayer
 from mintnet.calculus.masks import check_positive
+from mintnet.models.base import Shape, StageConfig, choose
 from mintnet.models.fast import fast_value
-from mintnet.models.inversion import Inversion, TrainingModeError
 from mintnet.models.labelled import ImageClassifier, Pixels
-from mintnet.models.storage import CONFIG, ModelFileError, load_weights, read_config, shipped
-from mintnet.precision import true_float32
-from mintnet.solvers import Auto, Solver
+from mintnet.models.mintnet import in_stages
+from mintnet.solvers import REMEDY, Auto, Solution, Solver
 
 
 @dataclass(frozen=True)
-class ClassifierConfig:
+class ClassifierConfig(StageConfig):
     """The shape of an invertible classifier.
 
     Attributes:
@@ -51,20 +48,48 @@ class ClassifierConfig:
     elu: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("pairs", "filters"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        if len(self.pairs) != len(self.filters) or not self.pairs:
-            raise ValueError(
-                "pairs and filters need one entry for each stage; got "
-                f"{len(self.pairs)} and {len(self.filters)}"
-            )
+        self.check_stages("pairs", "filters")
         check_positive(width=self.width)
-        for k, count in zip(self.filters, self.pairs, strict=True):
-            check_positive(filters=k, pairs=count)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The configuration as plain data."""
-        return asdict(self)
+
+class TrainingModeError(ValueError, RuntimeError):
+    """An inverse was asked of a network in training mode, where it has none."""
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """The padded images that have given features.
+
+    Attributes:
+        solution: the padded images, with the residual check of each layer and of the whole.
+        channels: how many of the channels are the image's own.
+    """
+
+    solution: Solution
+    channels: int
+
+    @property
+    def images(self) -> Tensor:
+        """The images without their padding, (batch, C, H, W).
+
+        Where `padding_energy` is not near 0, these have other features than were asked for.
+        """
+        return self.solution.value[:, : self.channels]
+
+    @property
+    def padding(self) -> Tensor:
+        """What landed in the padding, (batch, width − C, H, W)."""
+        return self.solution.value[:, self.channels :]
+
+    @property
+    def padding_energy(self) -> Tensor:
+        """The mean square of the padding of each sample, (batch,); 0 for features of an image."""
+        return self.padding.square().flatten(1).sum(1) / max(1, self.padding.shape[1:].numel())
+
+    def require(self) -> Tensor:
+        """The images; raises `InversionError` unless every sample is verified."""
+        self.solution.require(REMEDY)
+        return self.images
 
 
 SOLVER = Auto()
@@ -84,7 +109,7 @@ CLASSIFIERS: dict[str, ClassifierConfig] = {
 
 
 class Classifier(ImageClassifier):
-    r"""An invertible classifier of images.
+    """An invertible classifier of images.
 
     Args:
         config: the shape of the network.
@@ -96,47 +121,40 @@ class Classifier(ImageClassifier):
         >>> images = torch.randint(0, 17, (4, 1, 8, 8), dtype=torch.uint8)
         >>> clf(images).shape                               # log-probabilities
         torch.Size([4, 10])
-        >>> x = clf.invert(clf.features(images))            # certified, or InversionError
+        >>> x = clf.invert(clf.features(images))            # verified, or InversionError
         >>> bool((clf.to_images(x) == images).all())
         True
     """
 
     kind = "classifier"
+    config_class = ClassifierConfig
+    config: ClassifierConfig
 
     def __init__(self, config: ClassifierConfig, pixels: Pixels, classes: int = 10) -> None:
-        super().__init__()
-        check_positive(classes=classes)
+        super().__init__(config, pixels, classes)
         if pixels.shape[0] > config.width:
             raise ValueError(
                 f"images of {pixels.shape[0]} channels cannot be padded to {config.width}; give a "
                 f"width of at least {pixels.shape[0]}"
             )
-        self.config, self.pixels, self.classes = config, pixels, classes
-        c, h, w = config.width, *pixels.shape[1:]
-        parts: list[Bijection] = []
-        for stage, (pairs, filters) in enumerate(zip(config.pairs, config.filters, strict=True)):
-            if stage > 0:
-                parts.append(Squeeze(2, (c, h, w)))
-                c, h, w = 4 * c, h // 2, w // 2
-            for upper in (False, True) * pairs:
-                parts.append(BatchNorm(c))
-                parts.append(
-                    MintLayer(
-                        c,
-                        filters,
-                        (h, w),
-                        upper,
-                        config.activation,
-                        config.kernel_size,
-                        config.t_form,
-                    )
-                )
-        self.chain = Chain(*parts)
+        form = config.activation, config.kernel_size, config.t_form
+
+        def layers(stage: int, shape: Shape) -> list[Bijection]:
+            c, filters = shape[0], config.filters[stage]
+            parts: list[Bijection] = []
+            for upper in (False, True) * config.pairs[stage]:
+                parts += [BatchNorm(c), MintLayer(c, filters, shape[1:], upper, *form)]
+            return parts
+
+        padded = config.width, *pixels.shape[1:]
+        self.chain = Chain(*in_stages(padded, len(config.pairs), layers))
+        c, h, w = self.layers()[-1].event_shape
         self.linear = nn.Linear(c, classes)
-        self.feature_shape: tuple[int, int, int] = (c, h, w)
+        self.feature_shape: Shape = (c, h, w)
         """(C, H, W) of the features of one image."""
-        for layer in self.layers():
-            _kaiming(layer)
+        for layer in self.layers():  # PyTorch's own start of a convolution, as the authors have it
+            for weight in (layer.weight1, layer.weight2, layer.weight3):
+                nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
 
     @staticmethod
     def preset(name: str) -> Classifier:
@@ -145,37 +163,25 @@ class Classifier(ImageClassifier):
         Args:
             name: digits, mnist or cifar10.
         """
-        short = name.removesuffix("-classifier")
-        if short not in CLASSIFIERS:
-            raise ValueError(f"unknown preset {name!r}; choose one of {', '.join(CLASSIFIERS)}")
-        return Classifier(CLASSIFIERS[short], PIXELS[short])
+        name = choose(name, CLASSIFIERS, "-classifier")
+        return Classifier(CLASSIFIERS[name], PIXELS[name])
 
     def features(self, images: Tensor) -> Tensor:
         """What the classifier makes of images before its ELU and pooling.
 
         Shapes: (batch, C, H, W) → (batch, *feature_shape).
         """
-        self.check_images(images)
-        if self.training:
-            self.check_training_batch(images)
-            return self.values(self.padded(self.prepared(images)))
-        with true_float32():
+        with self.checked(images):
             return self.values(self.padded(self.prepared(images)))
 
     def invert(self, features: Tensor, solver: Solver | None = None) -> Tensor:
-        """The inverse of features without its padding, as floating-point input of the classifier.
+        """The images with these features, without the padding, as floating-point input.
 
-        Of features of images: these images, as far as rounding allows. The certificate is about
-        features; on the way back their rounding grows thousands of times in a trained network, so
-        take float64 (``clf.double()``) where pictures are to come back byte for byte.
-
-        Most features belong to no image. Their inverse is a
-        padded image whose padding is not 0; without the padding it has other features than were
-        given, and nothing here says so: `solve` reports the energy in the padding, with the
-        whole, certified inverse.
-
-        The inverse is certified layer by layer and end to end, or `InversionError`. `to_images`
-        makes bytes of the result. Differentiable.
+        Verified layer by layer and end to end, or `InversionError`; differentiable. The check is
+        on features: their rounding grows thousands of times on the way back through a trained
+        network, so take float64 (``clf.double()``) where pictures are to come back byte for
+        byte; `to_images` makes bytes. Most features belong to no image: their inverse has a
+        padding that is not 0, which `solve` reports and this method leaves out.
 
         Shapes: (batch, *feature_shape) → (batch, C, H, W).
         """
@@ -183,7 +189,7 @@ class Classifier(ImageClassifier):
         return self.chain.inverse(features, solver or SOLVER)[:, : self.shape[0]]
 
     def solve(self, features: Tensor, solver: Solver | None = None) -> Inversion:
-        """As `invert`, with the certificate and the padding, and without raising on failure."""
+        """As `invert`, with the residual check and the padding, and without raising on failure."""
         self._check_features(features)
         return Inversion(self.chain.solve(features, solver or SOLVER), self.shape[0])
 
@@ -217,14 +223,6 @@ class Classifier(ImageClassifier):
         """All Mint layers, in the order in which they are applied."""
         return [part for part in self.chain if isinstance(part, MintLayer)]
 
-    def parameter_count(self) -> int:
-        masked = sum(
-            int((~mask).sum())
-            for layer in self.layers()
-            for mask in (layer.mask1, layer.mask2, layer.mask3)
-        )
-        return sum(p.numel() for p in self.parameters()) - masked
-
     def _check_features(self, features: Tensor) -> None:
         if self.training:
             raise TrainingModeError(
@@ -237,38 +235,3 @@ class Classifier(ImageClassifier):
                 f"features of this classifier have shape "
                 f"(batch, {', '.join(map(str, self.feature_shape))}); got {tuple(features.shape)}"
             )
-
-    def config_dict(self) -> dict[str, Any]:
-        return self.config.to_dict()
-
-    @staticmethod
-    def from_pretrained(name: str) -> Classifier:
-        """The classifier of that name that ships with the package."""
-        return Classifier.load(shipped(name, Classifier.kind))
-
-    @staticmethod
-    def load(folder: str | Path) -> Classifier:
-        """The classifier saved in a folder; of a run folder, its last weights."""
-        if not (Path(folder) / CONFIG).exists() and (Path(folder) / "last" / CONFIG).is_file():
-            folder = Path(folder) / "last"
-        config = read_config(folder, Classifier.kind)
-        try:
-            model = Classifier(
-                ClassifierConfig(**config["net"]), Pixels(**config["pixels"]), config["classes"]
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(
-                f"{Path(folder) / CONFIG} does not describe a classifier: {error}"
-            ) from error
-        load_weights(folder, model)
-        return model.eval()
-
-
-@torch.no_grad()
-def _kaiming(layer: MintLayer) -> None:
-    """Kaiming uniform with a = √5 over the whole kernel, masked afterwards, as the authors start.
-
-    That is PyTorch's own start of a convolution; t = 1 stays.
-    """
-    for weight in (layer.weight1, layer.weight2, layer.weight3):
-        nn.init.kaiming_uniform_(weight, a=math.sqrt(5))

@@ -19,35 +19,34 @@ one draw of u is `log_prob`; bits per dimension are − log_prob / (D log 2).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from mintnet.bijections import Logit
+from mintnet.bijections import Logit, TriangularBijection
+from mintnet.bijections.base import check_solver
+from mintnet.models.base import Model, choose
+from mintnet.models.batches import Progress, Reporting, join_solutions
 from mintnet.models.mintnet import PRESETS, MintNet, MintNetConfig
 from mintnet.models.noise import uniform_noise
-from mintnet.models.storage import (
-    CONFIG,
-    ModelFileError,
-    load_weights,
-    read_config,
-    save_model,
-    shipped,
-)
 from mintnet.precision import true_float32
-from mintnet.solvers import REMEDY, Solution, Solver
+from mintnet.solvers import REMEDY, Auto, Solution, Solver
 
 Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 LAMBDAS = {"digits": 0.01, "mnist": 1e-6, "cifar10": 0.05, "imagenet32": 0.05}
 LEVELS = {"digits": 17}
+HIDDEN_ENTRIES = 2**25
+"""Entries in the widest hidden layer of one internal batch at most: 128 MiB in float32."""
 
 
-class Flow(nn.Module):
+class Flow(Model):
     """Uniform dequantization, the logit, a MintNet, a standard normal.
+
+    Inputs of any length are computed in batches of `batch_size`.
 
     Args:
         config: the shape of the MintNet.
@@ -62,17 +61,19 @@ class Flow(nn.Module):
         torch.Size([4])
         >>> bool((flow.decode(flow.encode(images)) == images).all())
         True
+        >>> Flow.from_pretrained("nothing")
+        Traceback (most recent call last):
+        mintnet.models.storage.ModelFileError: no flow 'nothing' comes with the package; ...
     """
+
+    kind = "flow"
 
     def __init__(
         self, config: MintNetConfig, lam: float = 0.05, levels: int = 256, centre: float = 0.0
     ) -> None:
-        super().__init__()
-        if not 2 <= levels <= 256:
-            raise ValueError(f"levels must lie between 2 and 256; got {levels}")
+        super().__init__(config.shape, levels)
         self.net = MintNet(config)
         self.logit = Logit(lam, centre)
-        self.levels = levels
 
     @staticmethod
     def preset(name: str) -> Flow:
@@ -81,8 +82,7 @@ class Flow(nn.Module):
         Args:
             name: digits, mnist, cifar10 or imagenet32.
         """
-        if name not in PRESETS:
-            raise ValueError(f"unknown preset {name!r}; choose one of {', '.join(PRESETS)}")
+        name = choose(name, PRESETS)
         return Flow(PRESETS[name], LAMBDAS[name], LEVELS.get(name, 256))
 
     def like(self, config: MintNetConfig) -> Flow:
@@ -96,19 +96,20 @@ class Flow(nn.Module):
         return Flow(config, self.logit.lam, self.levels, self.logit.centre)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of one image."""
-        return self.net.config.shape
-
-    @property
     def dimensions(self) -> int:
         """D = C · H · W."""
         return math.prod(self.shape)
 
+    @property
+    def batch_size(self) -> int:
+        """How many images are computed at once, so that the memory for hidden layers is bounded."""
+        widest = max(layer.filters * math.prod(layer.event_shape) for layer in self.net.layers())
+        return max(1, HIDDEN_ENTRIES // widest)
+
     def log_prob(
         self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
     ) -> Tensor:
-        """log_prob of uint8 images in nats, for one draw of noise: a lower bound in expectation.
+        """Nats of uint8 images, for one dequantization draw: a lower bound in expectation.
 
         Args:
             images: (batch, C, H, W), uint8.
@@ -119,18 +120,35 @@ class Flow(nn.Module):
 
         Shape: (batch,).
         """
-        with true_float32():
-            return self.log_density(self.dequantize(images, seed, draw, index))
+        return self._of_draw(self.log_density, images, seed, draw, index)
+
+    def log_prob_map(
+        self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
+    ) -> Tensor:
+        """Nats of each entry of the images, (batch, C, H, W), which sum to `log_prob`.
+
+        An entry has the log-density of the z that belongs to it, plus the log-slopes of net and
+        logit there, − log L. Arguments are those of `log_prob`.
+        """
+
+        def entries(x: Tensor) -> Tensor:
+            y, slopes_of_logit = self.logit.log_slopes(x)
+            z, slopes = self.net.log_slopes(y)
+            z = self.net.to_input_order(z)
+            normal = -0.5 * (z * z + math.log(2 * math.pi))
+            return normal + slopes + slopes_of_logit - math.log(self.levels)
+
+        return self._of_draw(entries, images, seed, draw, index)
 
     def dequantize(
         self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
     ) -> Tensor:
         """x = (v + u) / L in (0, 1) for uint8 images v, with the noise u of `log_prob`."""
-        self._check_images(images)
+        self.check_images(images, floating=False)
         if index is None:
             index = torch.arange(len(images), device=images.device)
-        noise = uniform_noise(seed, draw, index, self.shape, self._dtype)
-        return (images.to(self._dtype) + noise) / self.levels
+        noise = uniform_noise(seed, draw, index, self.shape, self.dtype)
+        return (images.to(self.dtype) + noise) / self.levels
 
     def log_density(self, x: Tensor, transform: Transform | None = None) -> Tensor:
         """log p(x) − D log L for dequantized pixels x in (0, 1), (batch,).
@@ -139,12 +157,8 @@ class Flow(nn.Module):
         """
         y, log_det_logit = self.logit.transform(x)
         z, log_det = (transform or self.net.transform)(y)
-        return (
-            standard_normal_log_prob(z)
-            + log_det
-            + log_det_logit
-            - self.dimensions * math.log(self.levels)
-        )
+        bins = self.dimensions * math.log(self.levels)
+        return standard_normal_log_prob(z) + log_det + log_det_logit - bins
 
     def bits_per_dim(
         self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
@@ -155,36 +169,72 @@ class Flow(nn.Module):
 
     def encode(self, images: Tensor) -> Tensor:
         """z of the centres of the images' bins. Shape: that of the net's output."""
-        self._check_images(images)
-        centres = (images.to(self._dtype) + 0.5) / self.levels
+        self.check_images(images, floating=False)
+
+        def one_batch(images: Tensor) -> Tensor:
+            centres = (images.to(self.dtype) + 0.5) / self.levels
+            return self.net(self.logit.transform(centres)[0])[0]  # type: ignore[no-any-return]
+
         with true_float32():
-            z, _ = self.net(self.logit.transform(centres)[0])
-        return z  # type: ignore[no-any-return]
+            return self._batched(one_batch, images)
 
     @torch.no_grad()
-    def decode(self, z: Tensor, solver: Solver | None = None) -> Tensor:
-        """The uint8 images with these z, by the certified inverse; raises if it is not."""
-        return self.to_images(self.solve(z, solver).require(REMEDY))
+    def decode(
+        self,
+        z: Tensor,
+        solver: Solver | None = None,
+        *,
+        batch_size: int | None = None,
+        progress: Progress | None = None,
+    ) -> Tensor:
+        """The uint8 images with these z; raises `InversionError` unless all are verified.
 
-    def solve(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        """The inverse of the net alone, as a `Solution` for the pixels after the logit."""
-        return self.net.solve(z, solver)
+        Args:
+            z: (batch, *shape of the net's output).
+            solver: for the inverse; `Auto` if not given.
+            batch_size: samples that are solved at once; `batch_size` of the model if not given.
+            progress: called with the number of layers solved so far and of all there are to
+                solve, each layer of each batch counted.
+        """
+        batches = self._solved(z, solver, batch_size, progress)
+        return torch.cat([self.to_images(solution.require(REMEDY)) for solution in batches])
+
+    @torch.no_grad()
+    def solve(
+        self,
+        z: Tensor,
+        solver: Solver | None = None,
+        *,
+        batch_size: int | None = None,
+        progress: Progress | None = None,
+    ) -> Solution:
+        """The inverse of the net alone, as a `Solution` for the pixels after the logit.
+
+        Arguments are those of `decode`; nothing is raised for samples that are not verified.
+        """
+        return join_solutions(list(self._solved(z, solver, batch_size, progress)))
 
     def to_images(self, y: Tensor) -> Tensor:
         """uint8 images from pixels after the logit."""
         levels = (self.logit.invert(y) * self.levels).floor()
         return levels.clamp(0, self.levels - 1).to(torch.uint8)
 
-    @torch.no_grad()
     def sample(
         self,
         count: int,
         temperature: float = 1.0,
         seed: int | None = None,
         solver: Solver | None = None,
+        *,
+        batch_size: int | None = None,
+        progress: Progress | None = None,
     ) -> Tensor:
-        """New images, uint8 (count, C, H, W): z ~ N(0, temperature²) through the inverse."""
-        return self.decode(self.sample_latents(count, temperature, seed), solver)
+        """New images, uint8 (count, C, H, W): z ~ N(0, temperature²) through the inverse.
+
+        A seed fixes z whatever ``batch_size`` is; other arguments are those of `decode`.
+        """
+        z = self.sample_latents(count, temperature, seed)
+        return self.decode(z, solver, batch_size=batch_size, progress=progress)
 
     def sample_latents(
         self, count: int, temperature: float = 1.0, seed: int | None = None
@@ -197,79 +247,67 @@ class Flow(nn.Module):
         if seed is not None and not -(2**63) <= seed < 2**64:
             raise ValueError(f"a seed is a whole number of at most 64 bits; got {seed}")
         generator = None if seed is None else torch.Generator().manual_seed(seed)
-        z = torch.randn(count, *self._latent_shape, generator=generator) * temperature
-        return z.to(self._device, self._dtype)
+        shape = self.net.output_shape or self.shape
+        z = torch.randn(count, *shape, generator=generator) * temperature
+        return z.to(self.device, self.dtype)
 
-    def save(self, folder: str | Path, **extra: Any) -> None:
-        """Write ``model.safetensors`` and ``config.json`` into a folder."""
-        config = {
-            "kind": "flow",
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
             "net": self.net.config.to_dict(),
             "logit_lambda": self.logit.lam,
             "levels": self.levels,
             **({"centre": self.logit.centre} if self.logit.centre else {}),
-            **extra,
         }
-        save_model(folder, self, config)
 
-    @staticmethod
-    def from_pretrained(name: str) -> Flow:
-        """The density model of that name that ships with the package.
+    @classmethod
+    def from_description(cls, config: dict[str, Any]) -> Self:
+        net, centre = MintNetConfig(**config["net"]), float(config.get("centre", 0.0))
+        return cls(net, float(config["logit_lambda"]), int(config["levels"]), centre)
 
-        Examples:
-            >>> Flow.from_pretrained("nothing")
-            Traceback (most recent call last):
-            mintnet.models.storage.ModelFileError: no flow 'nothing' comes with the package; ...
-        """
-        return Flow.load(shipped(name, "flow"))
+    def _of_draw(
+        self,
+        function: Callable[[Tensor], Tensor],
+        images: Tensor,
+        seed: int,
+        draw: int,
+        index: Tensor | None,
+    ) -> Tensor:
+        """``function`` of the dequantized images, batch by batch."""
+        self.check_images(images, floating=False)
+        if index is None:
+            index = torch.arange(len(images), device=images.device)
 
-    @staticmethod
-    def load(folder: str | Path) -> Flow:
-        """The model saved in a folder; of a run folder, its last weights."""
-        if not (Path(folder) / CONFIG).exists() and (Path(folder) / "last" / CONFIG).is_file():
-            folder = Path(folder) / "last"
-        config = read_config(folder, "flow")
-        try:
-            net = MintNetConfig(**config["net"])
-            centre = float(config.get("centre", 0.0))
-            flow = Flow(net, float(config["logit_lambda"]), int(config["levels"]), centre)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(
-                f"{Path(folder) / CONFIG} does not describe a flow: {error}"
-            ) from error
-        load_weights(folder, flow)
-        return flow.eval()
+        def one_batch(images: Tensor, index: Tensor) -> Tensor:
+            return function(self.dequantize(images, seed, draw, index))
 
-    @property
-    def _latent_shape(self) -> tuple[int, ...]:
-        shape = self.net.output_shape
-        assert shape is not None
-        return shape
+        with true_float32():
+            return self._batched(one_batch, images, index)
 
-    @property
-    def _dtype(self) -> torch.dtype:
-        return next(self.parameters()).dtype
+    def _batched(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """``function`` of the inputs, batch by batch."""
+        batches = list(zip(*(tensor.split(self.batch_size) for tensor in inputs), strict=True))
+        results = [function(*batch) for batch in batches]
+        return results[0] if len(results) == 1 else torch.cat(results)
 
-    @property
-    def _device(self) -> torch.device:
-        return next(self.parameters()).device
-
-    def _check_images(self, images: Tensor) -> None:
-        if not isinstance(images, Tensor):
-            raise TypeError(
-                f"this model takes a tensor of images; got {type(images).__name__}: "
-                "torch.from_numpy makes one of an array"
-            )
-        if images.dtype != torch.uint8 or tuple(images.shape[1:]) != self.shape:
-            raise ValueError(
-                f"this model takes uint8 images of shape (batch, {', '.join(map(str, self.shape))})"
-                f"; got {images.dtype} of shape {tuple(images.shape)}"
-            )
-        if images.numel() and int(images.max()) >= self.levels:
-            raise ValueError(
-                f"this model knows {self.levels} grey levels, 0 to {self.levels - 1}; got a pixel "
-                f"of {int(images.max())}"
-            )
+    def _solved(
+        self,
+        z: Tensor,
+        solver: Solver | None,
+        batch_size: int | None,
+        progress: Progress | None,
+    ) -> Iterator[Solution]:
+        """The solutions of each batch, one after the other."""
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"a batch has at least one sample; got batch_size={batch_size}")
+        batches = z.split(batch_size or self.batch_size) if isinstance(z, Tensor) else (z,)
+        if progress is not None:
+            check_solver(solver)
+            layers = sum(isinstance(leaf, TriangularBijection) for leaf in self.net.leaves())
+            total, solved = layers * len(batches), count(1)
+            solver = Reporting(solver or Auto(), lambda: progress(next(solved), total))
+        for batch in batches:
+            yield self.net.solve(batch, solver)
 
 
 def standard_normal_log_prob(z: Tensor) -> Tensor:

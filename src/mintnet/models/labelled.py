@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mintnet.calculus.masks import check_positive
-from mintnet.models.storage import save_model
+from mintnet.models.base import Model, Shape, StageConfig, is_capturing
 from mintnet.precision import true_float32
 
 
@@ -34,7 +34,7 @@ class Pixels:
                   [1., 1.]]]])
     """
 
-    shape: tuple[int, int, int]
+    shape: Shape
     levels: int = 256
     mean: tuple[float, ...] = (0.5,)
     deviation: tuple[float, ...] = (0.25,)
@@ -77,41 +77,36 @@ class Pixels:
 
     def _constants(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation as (C, 1, 1), filled on the device: nothing waits for the host."""
-        columns = []
-        for values in (self.mean, self.deviation):
-            column = torch.empty(len(values), 1, 1, dtype=like.dtype, device=like.device)
-            for channel, value in enumerate(values):
-                column[channel].fill_(value)
-            columns.append(column)
-        return columns[0], columns[1]
+        mean, deviation = like.new_empty(2, self.shape[0], 1, 1)
+        for channel in range(self.shape[0]):
+            mean[channel].fill_(self.mean[channel])
+            deviation[channel].fill_(self.deviation[channel])
+        return mean, deviation
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-class ImageClassifier(nn.Module, ABC):
+class ImageClassifier(Model):
     """Images to log-probabilities of classes.
 
-    Calling it with images checks them first. Training uses `logits`, which does not, waits for
-    nothing and can run in another precision.
+    Calling it checks the images first. Training uses `logits`, which does not check them, reads
+    nothing back from a GPU and can run in another precision.
+
+    Args:
+        config: the shape of the network.
+        pixels: the images it takes.
+        classes: how many classes there are.
     """
 
-    kind: str
-    """What it is called in configuration files."""
+    config_class: type[StageConfig]
+    config: Any
 
-    pixels: Pixels
-    classes: int
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of one image."""
-        return self.pixels.shape
-
-    @property
-    def levels(self) -> int:
-        """The number of grey levels."""
-        return self.pixels.levels
+    def __init__(self, config: StageConfig, pixels: Pixels, classes: int) -> None:
+        check_positive(classes=classes)
+        super().__init__(pixels.shape, pixels.levels)
+        self.config, self.pixels, self.classes = config, pixels, classes
 
     def forward(self, images: Tensor) -> Tensor:
         """Log-probabilities of the classes.
@@ -121,11 +116,7 @@ class ImageClassifier(nn.Module, ABC):
 
         Shapes: (batch, C, H, W) → (batch, classes).
         """
-        self.check_images(images)
-        if self.training:
-            self.check_training_batch(images)
-            return self.logits(self.prepared(images)).log_softmax(1)
-        with true_float32():
+        with self.checked(images):
             return self.logits(self.prepared(images)).log_softmax(1)
 
     @abstractmethod
@@ -140,14 +131,6 @@ class ImageClassifier(nn.Module, ABC):
         Shape: (batch, classes).
         """
 
-    @abstractmethod
-    def parameter_count(self) -> int:
-        """Weights that are not masked, and all other parameters."""
-
-    @abstractmethod
-    def config_dict(self) -> dict[str, Any]:
-        """The shape of the network as plain data."""
-
     def prepared(self, images: Tensor) -> Tensor:
         """What enters the network: bytes normalised, anything else as it is."""
         if images.dtype == torch.uint8:
@@ -155,73 +138,38 @@ class ImageClassifier(nn.Module, ABC):
         return images
 
     def describe(self) -> dict[str, Any]:
-        """The configuration as it is saved."""
         return {
             "kind": self.kind,
-            "net": self.config_dict(),
+            "net": self.config.to_dict(),
             "pixels": self.pixels.to_dict(),
             "classes": self.classes,
         }
 
-    def save(self, folder: str | Path, **extra: Any) -> None:
-        """Write ``model.safetensors`` and ``config.json`` into a folder."""
-        save_model(folder, self, {**self.describe(), **extra})
+    @classmethod
+    def from_description(cls, config: dict[str, Any]) -> Self:
+        net, pixels = cls.config_class(**config["net"]), Pixels(**config["pixels"])
+        return cls(net, pixels, config["classes"])
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of the weights."""
-        return next(self.parameters()).dtype
+    def checked(self, images: Tensor) -> AbstractContextManager[None]:
+        """Raise unless the network can take these images; a context of true float32 to evaluate in.
 
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return next(self.parameters()).device
-
-    def check_images(self, images: Tensor) -> None:
-        """Raise ValueError unless these are images that this network can take."""
+        In training mode, batch normalization must be able to learn from them.
+        """
+        self.check_images(images)
         name = type(self).__name__
-        expected = f"(batch, {', '.join(map(str, self.shape))})"
-        if not isinstance(images, Tensor):
-            raise ValueError(f"{name} expects a tensor of images; got {type(images).__name__}")
-        if tuple(images.shape[1:]) != self.shape:
-            found = images.shape[1] if images.dim() == 4 else None
-            words = ""
-            if found is not None and found != self.shape[0]:
-                words = f": it was made for {self.shape[0]} channels, these have {found}"
-            raise ValueError(
-                f"{name} expects images of shape {expected}; got {tuple(images.shape)}{words}"
-            )
         if not len(images):
-            raise ValueError(f"{name} expects at least one image; got {tuple(images.shape)}")
-        if images.dtype != torch.uint8 and images.dtype != self.dtype:
-            raise ValueError(
-                f"{name} takes uint8 images, or normalised ones in {self.dtype} like its weights; "
-                f"got {images.dtype}"
-            )
-        if images.is_cuda and torch.cuda.is_current_stream_capturing():
-            return  # reading a value back is not possible here
-        if images.dtype == torch.uint8 and self.levels < 256:
-            if (top := int(images.max())) >= self.levels:
-                raise ValueError(
-                    f"this model knows {self.levels} grey levels, 0 to {self.levels - 1}; got a "
-                    f"pixel of {top}"
-                )
-        elif images.dtype != torch.uint8 and not bool(images.isfinite().all()):
-            raise ValueError(f"{name} expects finite numbers; some are NaN or infinite")
-
-    def check_training_batch(self, images: Tensor) -> None:
-        """Raise ValueError where batch normalization cannot learn from a batch."""
-        name = type(self).__name__
+            raise ValueError(f"{name} takes at least one image; got {tuple(images.shape)}")
+        if not self.training:
+            return true_float32()
         if len(images) < 2:
             raise ValueError(
                 f"{name} in training mode needs at least two images: batch normalization takes its "
                 "statistics from the batch; got one. Use a larger batch, or call .eval() first."
             )
-        if images.is_cuda and torch.cuda.is_current_stream_capturing():
-            return
-        if bool((images == images[:1, :, :1, :1]).all()):
+        if not is_capturing(images) and bool((images == images[:1, :, :1, :1]).all()):
             raise ValueError(
                 f"{name} cannot be trained on this batch: all of its images are the same constant "
                 "colour, so batch normalization would divide by 0. Give it different images, or "
                 "call .eval() first."
             )
+        return nullcontext()

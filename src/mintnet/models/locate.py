@@ -1,65 +1,24 @@
-"""Find a model by its name or its place."""
+"""Load a model of any kind by its name or its folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from mintnet.models.classifier import Classifier
 from mintnet.models.flow import Flow
 from mintnet.models.resnet import ResNet
-from mintnet.models.storage import CONFIG, SHIPPED, ModelFileError, read_kind
+from mintnet.models.storage import CONFIG, ModelFileError, locate, read_kind
 
-PARTS = ("last", "best")
-
-
-def locate(name: str | Path) -> Path:
-    """The model folder meant by a run folder, a saved model folder or a shipped model's name.
-
-    A run folder stands for its last weights.
-
-    Examples:
-        >>> locate("nowhere/at-all")
-        Traceback (most recent call last):
-        mintnet.models.storage.ModelFileError: no model nowhere/at-all: expected a run folder, ...
-    """
-    path = Path(name).expanduser()
-    for folder in (path, path / PARTS[0]):
-        if (folder / CONFIG).is_file():
-            return folder
-    if str(name) in SHIPPED:
-        return SHIPPED[str(name)]
-    shipped = f"the name of a shipped model ({', '.join(SHIPPED) or 'there are none yet'})"
-    if (path / "run.json").is_file():
-        raise ModelFileError(f"{path} is a run that has not saved any weights yet")
-    if path.is_dir():
-        raise ModelFileError(
-            f"{path} holds no model: there is no {CONFIG} in it; expected a run folder, a saved "
-            f"model folder or {shipped}"
-        )
-    raise ModelFileError(
-        f"no model {name}: expected a run folder, a saved model folder or {shipped}"
-    )
-
-
-def load_flow(name: str | Path) -> Flow:
-    """The density model of that name or in that place, see `locate`.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as run:
-        ...     Flow.preset("digits").save(f"{run}/last")
-        ...     load_flow(run).shape
-        (1, 8, 8)
-    """
-    return Flow.load(locate(name))
-
+__all__ = ["AnyModel", "load_flow", "load_model", "locate"]
 
 AnyModel = Flow | Classifier | ResNet
+KINDS: dict[str, type[AnyModel]] = {kind.kind: kind for kind in (Flow, Classifier, ResNet)}
+
+load_flow = Flow.load
 
 
 def load_model(name: str | Path) -> AnyModel:
-    """The model of that name or in that place, whatever it is, see `locate`.
+    """The model of that name or in that folder, whatever its kind, see `locate`.
 
     Examples:
         >>> import tempfile
@@ -69,14 +28,9 @@ def load_model(name: str | Path) -> AnyModel:
         'Classifier'
     """
     folder = locate(name)
-    kinds: dict[str, Callable[[Path], AnyModel]] = {
-        "flow": Flow.load,
-        "classifier": Classifier.load,
-        "resnet": ResNet.load,
-    }
     kind = read_kind(folder)
-    if kind not in kinds:
+    if kind not in KINDS:
         raise ModelFileError(
-            f"{folder / CONFIG} names a kind of model, {kind!r}, that is none of {', '.join(kinds)}"
+            f"{folder / CONFIG} names a kind of model, {kind!r}, that is none of {', '.join(KINDS)}"
         )
-    return kinds[kind](folder)
+    return KINDS[kind].load(folder)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from mintnet.bijections import Bijection, Chain, MintLayer, Squeeze, paired_mint
-from mintnet.calculus.masks import check_positive
 from mintnet.flows import RealNVPCoupling
 from mintnet.flows.networks import HalfNetwork
+from mintnet.models.base import Shape, StageConfig, choose, parameter_count
 from mintnet.solvers import Solution, Solver
 
 
 @dataclass(frozen=True)
-class MintNetConfig:
+class MintNetConfig(StageConfig):
     """The shape of a MintNet.
 
     Attributes:
@@ -30,7 +30,7 @@ class MintNetConfig:
             not in the paper; 0 for none.
     """
 
-    shape: tuple[int, int, int]
+    shape: Shape
     pairs: tuple[int, ...]
     filters: tuple[int, ...]
     activation: str = "elu"
@@ -39,17 +39,8 @@ class MintNetConfig:
     couplings: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("shape", "pairs", "filters"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        if len(self.pairs) != len(self.filters) or not self.pairs:
-            raise ValueError(
-                "pairs and filters need one entry for each stage; got "
-                f"{len(self.pairs)} and {len(self.filters)}"
-            )
-        for k in self.filters:
-            check_positive(filters=k)
-        for count in self.pairs:
-            check_positive(pairs=count)
+        object.__setattr__(self, "shape", tuple(self.shape))
+        self.check_stages("pairs", "filters")
         if type(self.couplings) is not int or self.couplings < 0:
             raise ValueError(
                 f"couplings is a width, 1 or more, or 0 for none; got {self.couplings!r}"
@@ -60,10 +51,6 @@ class MintNetConfig:
                 "stages, or no couplings"
             )
 
-    def to_dict(self) -> dict[str, Any]:
-        """The configuration as plain data."""
-        return asdict(self)
-
 
 PRESETS: dict[str, MintNetConfig] = {
     "digits": MintNetConfig((1, 8, 8), pairs=(3, 3), filters=(16, 4)),
@@ -73,19 +60,26 @@ PRESETS: dict[str, MintNetConfig] = {
 }
 
 
-def _couplings(shape: tuple[int, int, int], hidden: int) -> list[Bijection]:
-    """One half of the channels predicts the other, and the other way round; none for a width 0."""
-    if not hidden:
-        return []
-    networks = ((upper, HalfNetwork(shape, hidden, upper)) for upper in (False, True))
-    return [
-        RealNVPCoupling(shape, "channel", upper, network, centred=True)
-        for upper, network in networks
-    ]
+def in_stages(
+    shape: Shape, count: int, layers: Callable[[int, Shape], Iterable[Bijection]]
+) -> list[Bijection]:
+    """``layers(stage, shape)`` of each stage, with a 2 × 2 squeeze between two stages.
+
+    Examples:
+        >>> parts = in_stages((1, 4, 4), 2, lambda stage, s: [MintLayer(s[0], 2, s[1:])])
+        >>> [part.event_shape for part in parts]
+        [(1, 4, 4), (1, 4, 4), (4, 2, 2)]
+    """
+    parts = list(layers(0, shape))
+    for stage in range(1, count):
+        parts.append(Squeeze(2, shape))
+        shape = 4 * shape[0], shape[1] // 2, shape[2] // 2
+        parts.extend(layers(stage, shape))
+    return parts
 
 
 class MintNet(Bijection):
-    r"""Pairs of lower and upper Mint layers, with squeezes that trade resolution for channels.
+    """Pairs of lower and upper Mint layers, with squeezes that trade resolution for channels.
 
     Examples:
         >>> net = MintNet(MintNetConfig((1, 4, 4), pairs=(1, 1), filters=(8, 2)))
@@ -99,21 +93,23 @@ class MintNet(Bijection):
     def __init__(self, config: MintNetConfig) -> None:
         super().__init__()
         self.config = config
-        c, h, w = config.shape
-        parts: list[Bijection] = []
-        for stage, (pairs, filters) in enumerate(zip(config.pairs, config.filters, strict=True)):
-            if stage > 0:
-                parts.append(Squeeze(2, (c, h, w)))
-                c, h, w = 4 * c, h // 2, w // 2
-                parts.extend(_couplings((c, h, w), config.couplings))
-            parts.extend(
-                paired_mint(
-                    c, filters, (h, w), config.activation, config.kernel_size, config.t_form
+
+        form = config.activation, config.kernel_size, config.t_form
+
+        def layers(stage: int, shape: Shape) -> list[Bijection]:
+            hidden = config.couplings if stage else 0
+            couplings = [
+                RealNVPCoupling(
+                    shape, "channel", upper, HalfNetwork(shape, hidden, upper), centred=True
                 )
-                for _ in range(pairs)
-            )
+                for upper in ((False, True) if hidden else ())
+            ]
+            pairs = range(config.pairs[stage])
+            mint = (paired_mint(shape[0], config.filters[stage], shape[1:], *form) for _ in pairs)
+            return [*couplings, *mint]
+
         self.event_shape = config.shape
-        self.chain = Chain(*parts)
+        self.chain = Chain(*in_stages(config.shape, len(config.pairs), layers))
 
     @staticmethod
     def preset(name: str) -> MintNet:
@@ -122,9 +118,7 @@ class MintNet(Bijection):
         Args:
             name: digits, mnist, cifar10 or imagenet32.
         """
-        if name not in PRESETS:
-            raise ValueError(f"unknown preset {name!r}; choose one of {', '.join(PRESETS)}")
-        return MintNet(PRESETS[name])
+        return MintNet(PRESETS[choose(name, PRESETS)])
 
     @property
     def output_shape(self) -> tuple[int, ...] | None:
@@ -134,12 +128,13 @@ class MintNet(Bijection):
         """All Mint layers, in the order in which they are applied."""
         return [module for module in self.modules() if isinstance(module, MintLayer)]
 
+    def leaves(self) -> list[Bijection]:
+        """The layers, squeezes and couplings, in the order in which they are applied."""
+        return self.chain.leaves()
+
     def parameter_count(self) -> int:
         """Weights that are not masked, biases and t; those of couplings too."""
-        others = (part for part in self.chain.leaves() if not isinstance(part, MintLayer))
-        return sum(layer.parameter_count() for layer in self.layers()) + sum(
-            parameter.numel() for part in others for parameter in part.parameters()
-        )
+        return parameter_count(self)
 
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.chain.transform(x)

@@ -15,12 +15,10 @@ def uniform_noise(
 ) -> Tensor:
     """Uniform noise in (0, 1) for the images with these indices.
 
-    A counter-based generator (the finalizer of SplitMix64) is applied to (seed, draw, image,
-    pixel), so that noise does not depend on batch size, order, device or number of processes.
-    It has 23 random bits, which float32 holds exactly.
-
-    Nothing is copied from the host, so that it can be recorded in a CUDA graph, with ``draw`` in
-    a tensor.
+    A counter-based generator (the finalizer of SplitMix64) of (seed, draw, image, pixel): noise
+    does not depend on batch size, order, device or number of processes. It has 23 random bits,
+    which float32 holds exactly. Nothing is copied from the host, so that a CUDA graph can
+    capture it, with ``draw`` in a tensor.
 
     Shapes: index (batch,), draw () → (batch, *shape).
 

@@ -1,78 +1,107 @@
-"""Checkpoints in the format that the paper's authors published."""
+"""Checkpoints in the format that the paper's authors published.
+
+A file holds ``[state_dict, optimizer, epoch, step(, scheduler)]``. Keys are
+``module.layers.N.M.*``: N is a pair of layers, or a squeeze, which has no weights. In a density
+model M = 0 and 1 are the lower and the upper Mint layer of a pair; in a classifier 1 and 3 are,
+each with a batch normalization before it (0 and 2), and ``fc`` is the linear layer at the end.
+Sizes follow from the shapes of the weights. Masks in the file are ignored.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mintnet.models.classifier import Classifier
+from mintnet.bijections import BatchNorm, MintLayer
+from mintnet.models.classifier import PIXELS, Classifier, ClassifierConfig
 from mintnet.models.flow import Flow
+from mintnet.models.labelled import Pixels
 from mintnet.models.mintnet import MintNetConfig
-from mintnet.models.original_classifier import classifier_from_state, is_classifier
-from mintnet.models.original_layers import fill_layer, stages_of
 from mintnet.models.storage import ModelFileError
 
+State = dict[str, Tensor]
+Parts = dict[str, tuple[str, ...]]
+
 DEFAULT_LAMBDAS = {1: 1e-6, 3: 0.05}
+
+_MINT = ("weight1", "weight2", "weight3", "bias1", "bias2", "bias3", "t")
+_NORM = ("weight", "bias", "running_mean", "running_var")
+_DENSITY: Parts = {"0": _MINT, "1": _MINT}
+_CLASSIFIER: Parts = {"0": _NORM, "1": _MINT, "2": _NORM, "3": _MINT}
 
 
 def import_original(path: str | Path, logit_lambda: float | None = None) -> Flow | Classifier:
     """A density model or a classifier from one of the authors' checkpoints.
 
-    The format is a list ``[state_dict, optimizer, epoch, step(, scheduler)]`` with keys
-    ``module.layers.N.M.*`` for the lower (M = 0) and upper (M = 1) layer of pair N, squeezes
-    taking a number without weights. Sizes follow from the shapes of the weights. λ comes from
-    a ``.json`` of the same name beside the file, else from ``logit_lambda``, else it is 1e-6
-    for grey images and 0.05 for colour. t keeps its form |t|. Masks in the file are ignored.
-
-    Classifiers are told by their linear layer ``fc``, see `classifier_from_state`.
+    λ of a density model comes from a ``.json`` of the same name beside the file, else from
+    ``logit_lambda``, else it is 1e-6 for grey images and 0.05 for colour. The channels of a
+    classifier's images, before padding, come from the ``.json`` too, else they are 1 for 28 × 28
+    pixels and 3 for others. t keeps its form |t|.
 
     Only tensors and plain containers are read from the file (``weights_only``).
     """
     path = Path(path)
-    state = _read(path)
-    if is_classifier(state):
+    state, beside = _read(path), _beside(path)
+    if any(name.startswith("fc.") for name in state):
         if logit_lambda is not None:
             raise ValueError(f"{path} holds a classifier, which has no logit and no λ")
-        return classifier_from_state(state, path)
-    pairs = _pairs(state, path)
-    stages = stages_of(pairs)
-    first = pairs[min(pairs)]
-    shape = tuple(first["0.t"].shape[1:])
-    filters = tuple(stage[0]["0.bias1"].numel() // stage[0]["0.t"].shape[1] for stage in stages)
+        return _classifier(state, beside, path)
+    return _flow(state, beside.get("lambda_logit", logit_lambda), path)
+
+
+def _flow(state: State, lam: float | None, path: Path) -> Flow:
+    stages = _stages(state, _DENSITY, path)
+    c, h, w = stages[0][0]["0.t"].shape[1:]
+    lam = DEFAULT_LAMBDAS.get(c, 0.05) if lam is None else float(lam)
     try:
-        config = MintNetConfig(
-            shape=(shape[0], shape[1], shape[2]),
-            pairs=tuple(len(stage) for stage in stages),
-            filters=filters,
-            kernel_size=first["0.weight1"].shape[-1],
-            t_form="absolute",
-        )
-        flow = Flow(config, _logit_lambda(path, logit_lambda, shape[0]))
-    except ModelFileError:
-        raise
+        flow = Flow(MintNetConfig((c, h, w), **_sizes(stages, "0")), lam)
     except ValueError as error:
         raise ModelFileError(f"{path} does not describe a MintNet: {error}") from error
     layers = iter(flow.net.layers())
-    for stage in stages:
-        for pair in stage:
-            for side in "01":
-                fill_layer(next(layers), pair, side, path)
+    for pair in (pair for stage in stages for pair in stage):
+        for side in _DENSITY:
+            _fill_layer(next(layers), pair, side, path)
     return flow.eval()
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def _classifier(state: State, beside: dict[str, Any], path: Path) -> Classifier:
+    stages = _stages(state, _CLASSIFIER, path)
+    width, h, w = stages[0][0]["1.t"].shape[1:]
+    shape = int(beside.get("channels") or (1 if (h, w) == (28, 28) else 3)), h, w
+    weight, bias = state.get("fc.weight"), state.get("fc.bias")
+    if weight is None or bias is None or weight.dim() != 2 or bias.shape != weight.shape[:1]:
+        raise ModelFileError(f"{path} is incomplete: there is no whole linear layer fc in it")
+    known = next((pixels for pixels in PIXELS.values() if pixels.shape == shape), None)
+    try:
+        config = ClassifierConfig(width, **_sizes(stages, "1"), elu=True)
+        model = Classifier(config, known or Pixels(shape, 256, (0.5,), (0.5,)), len(weight))
+    except ValueError as error:
+        raise ModelFileError(f"{path} does not describe a classifier: {error}") from error
+    _copy(model.linear.weight, weight, "fc.weight", path)
+    _copy(model.linear.bias, bias, "fc.bias", path)
+    norms = iter(part for part in model.chain.leaves() if isinstance(part, BatchNorm))
+    layers = iter(model.layers())
+    for pair in (pair for stage in stages for pair in stage):
+        for norm, layer in ("01", "23"):
+            _fill_norm(next(norms), pair, norm, path)
+            _fill_layer(next(layers), pair, layer, path)
+    return model.eval()
+
+
+def _read(path: Path) -> State:
     if not path.is_file():
         raise ModelFileError(f"there is no file {path}")
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises all kinds of errors on files that are not its own
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        if "weights_only" in str(error):  # torch would have it read all the same, and run its code
+        if "weights_only" in str(error):  # torch advises to read it all the same, and run its code
             reason = "it is damaged, no file of torch's, or holds more than tensors"
         raise ModelFileError(f"{path} is not a readable checkpoint: {reason}") from error
     state = checkpoint[0] if isinstance(checkpoint, list | tuple) and checkpoint else checkpoint
@@ -81,35 +110,82 @@ def _read(path: Path) -> dict[str, Tensor]:
     return {str(name).removeprefix("module."): value for name, value in state.items()}
 
 
-def _pairs(state: dict[str, Tensor], path: Path) -> dict[int, dict[str, Tensor]]:
-    """The weights of each pair under its number, with keys such as ``0.weight1``."""
-    wanted = re.compile(r"layers\.(\d+)\.([01])\.(weight[123]|bias[123]|t)$")
-    pairs: dict[int, dict[str, Tensor]] = {}
+def _beside(path: Path) -> dict[str, Any]:
+    """What the .json of the same name says, if there is one."""
+    beside = path.with_suffix(".json")
+    if not beside.is_file():
+        return {}
+    try:
+        found = json.loads(beside.read_text())
+    except ValueError as error:
+        raise ModelFileError(f"{beside} is not a configuration: {error}") from error
+    if not isinstance(found, dict):
+        raise ModelFileError(f"{beside} is not a configuration")
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _stages(state: State, parts: Parts, path: Path) -> list[list[State]]:
+    """Pairs with keys such as ``0.weight1``, in stages: a squeeze leaves its number out."""
+    pairs: dict[int, State] = {}
     for name, value in state.items():
-        if match := wanted.match(name):
+        match = re.match(r"layers\.(\d+)\.(\d)\.(\w+)$", name)
+        if match and match[3] in parts.get(match[2], ()):
             pairs.setdefault(int(match[1]), {})[f"{match[2]}.{match[3]}"] = value
     if not pairs:
-        raise ModelFileError(f"{path} is not a density checkpoint: no layers.N.M.weight1 in it")
-    parts = [*(f"weight{i}" for i in (1, 2, 3)), *(f"bias{i}" for i in (1, 2, 3)), "t"]
+        raise ModelFileError(
+            f"{path} is not a checkpoint of the authors: no layers.N.M.weight1 in it"
+        )
     for number, pair in pairs.items():
-        for key in (f"{side}.{part}" for side in "01" for part in parts):
+        for key in (f"{side}.{name}" for side, names in parts.items() for name in names):
             if key not in pair:
                 raise ModelFileError(f"{path} is incomplete: layers.{number}.{key} is missing")
-            value, rank = pair[key], 1 if "bias" in key else 4
+            value, rank = pair[key], 4 if re.search(r"weight\d|\.t$", key) else 1
             if not isinstance(value, Tensor) or value.dim() != rank:
                 raise ModelFileError(f"{path}: layers.{number}.{key} is no tensor of {rank} axes")
             if not value.is_floating_point() or not bool(value.isfinite().all()):
                 raise ModelFileError(f"{path}: layers.{number}.{key} holds no finite numbers")
-    return pairs
+    numbers = enumerate(sorted(pairs))
+    groups = groupby(numbers, lambda place: place[1] - place[0])  # equal while none is left out
+    return [[pairs[number] for _, number in group] for _, group in groups]
 
 
-def _logit_lambda(path: Path, given: float | None, channels: int) -> float:
-    beside = path.with_suffix(".json")
-    if beside.is_file():
-        try:
-            found: Any = json.loads(beside.read_text()).get("lambda_logit")
-        except (ValueError, AttributeError) as error:
-            raise ModelFileError(f"{beside} is not a configuration: {error}") from error
-        if found is not None:
-            return float(found)
-    return given if given is not None else DEFAULT_LAMBDAS.get(channels, 0.05)
+def _sizes(stages: list[list[State]], side: str) -> dict[str, Any]:
+    """The arguments of a configuration that follow from the first Mint layer of each stage."""
+    first = [stage[0] for stage in stages]
+    return {
+        "pairs": tuple(len(stage) for stage in stages),
+        "filters": tuple(p[f"{side}.bias1"].numel() // p[f"{side}.t"].shape[1] for p in first),
+        "kernel_size": first[0][f"{side}.weight1"].shape[-1],
+        "t_form": "absolute",
+    }
+
+
+def _fill_layer(layer: MintLayer, pair: State, side: str, path: Path) -> None:
+    """Copy one layer; its hidden channels come in the order k · C + c and are kept as c · K + k."""
+    c, k = layer.channels, layer.filters
+    copies = {"weight1": (k, 1), "weight2": (k, k), "weight3": (1, k), "bias1": (k,), "bias2": (k,)}
+    for name in _MINT[:-1]:
+        value = pair[f"{side}.{name}"]
+        for axis, count in enumerate(copies.get(name, ())):
+            if value.shape[axis] == count * c:
+                grouped = value.unflatten(axis, (count, c)).transpose(axis, axis + 1)
+                value = grouped.flatten(axis, axis + 1)
+        _copy(getattr(layer, name), value, f"{name} of {layer.name}", path)
+    _copy(layer.raw_t[None], pair[f"{side}.t"], f"t of {layer.name}", path)
+
+
+def _fill_norm(norm: BatchNorm, pair: State, side: str, path: Path) -> None:
+    if bool((pair[f"{side}.running_var"] < 0).any()):
+        raise ModelFileError(f"{path}: a running variance is negative")
+    targets = (norm.scale, norm.shift, norm.mean, norm.variance)
+    for name, target in zip(_NORM, targets, strict=True):
+        _copy(target, pair[f"{side}.{name}"], f"{name} of a batch normalization", path)
+
+
+@torch.no_grad()
+def _copy(target: Tensor, value: Tensor, name: str, path: Path) -> None:
+    if value.shape != target.shape:
+        raise ModelFileError(
+            f"{path}: {name} has shape {tuple(value.shape)}, expected {tuple(target.shape)}"
+        )
+    target.copy_(value)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mintnet.calculus.masks import check_positive
+from mintnet.models.base import StageConfig, choose
 from mintnet.models.classifier import PIXELS
 from mintnet.models.labelled import ImageClassifier, Pixels
-from mintnet.models.storage import CONFIG, ModelFileError, load_weights, read_config, shipped
 
 
 @dataclass(frozen=True)
-class ResNetConfig:
+class ResNetConfig(StageConfig):
     """The shape of a pre-activation ResNet.
 
     Attributes:
@@ -29,19 +28,7 @@ class ResNetConfig:
     widths: tuple[int, ...] = (16, 64, 256)
 
     def __post_init__(self) -> None:
-        for name in ("blocks", "widths"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        if len(self.blocks) != len(self.widths) or not self.blocks:
-            raise ValueError(
-                "blocks and widths need one entry for each stage; got "
-                f"{len(self.blocks)} and {len(self.widths)}"
-            )
-        for count, width in zip(self.blocks, self.widths, strict=True):
-            check_positive(blocks=count, widths=width)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The configuration as plain data."""
-        return asdict(self)
+        self.check_stages("blocks", "widths")
 
 
 class PreActivationBlock(nn.Module):
@@ -95,11 +82,11 @@ class ResNet(ImageClassifier):
     """
 
     kind = "resnet"
+    config_class = ResNetConfig
+    config: ResNetConfig
 
     def __init__(self, config: ResNetConfig, pixels: Pixels, classes: int = 10) -> None:
-        super().__init__()
-        check_positive(classes=classes)
-        self.config, self.pixels, self.classes = config, pixels, classes
+        super().__init__(config, pixels, classes)
         width = config.widths[0]
         self.first = nn.Conv2d(pixels.shape[0], width, 3, padding=1, bias=False)
         blocks = []
@@ -119,10 +106,8 @@ class ResNet(ImageClassifier):
         Args:
             name: mnist or cifar10.
         """
-        short = name.removesuffix("-resnet")
-        if short not in ("mnist", "cifar10"):
-            raise ValueError(f"unknown preset {name!r}; choose one of mnist, cifar10")
-        return ResNet(ResNetConfig(), PIXELS[short])
+        known = {name: PIXELS[name] for name in ("mnist", "cifar10")}
+        return ResNet(ResNetConfig(), known[choose(name, known, "-resnet")])
 
     def logits(self, x: Tensor, dtype: torch.dtype | None = None, compiled: bool = False) -> Tensor:
         x = _convolved(self.first, x, dtype).to(x.dtype)
@@ -130,53 +115,18 @@ class ResNet(ImageClassifier):
             x = _compiled_block()(block, x, dtype) if compiled else block(x, dtype)
         return self.linear(F.relu(self.norm(x)).mean((2, 3)))  # type: ignore[no-any-return]
 
-    def parameter_count(self) -> int:
-        return sum(p.numel() for p in self.parameters())
 
-    def config_dict(self) -> dict[str, Any]:
-        return self.config.to_dict()
-
-    @staticmethod
-    def from_pretrained(name: str) -> ResNet:
-        """The ResNet of that name that ships with the package."""
-        return ResNet.load(shipped(name, ResNet.kind))
-
-    @staticmethod
-    def load(folder: str | Path) -> ResNet:
-        """The ResNet saved in a folder; of a run folder, its last weights."""
-        if not (Path(folder) / CONFIG).exists() and (Path(folder) / "last" / CONFIG).is_file():
-            folder = Path(folder) / "last"
-        config = read_config(folder, ResNet.kind)
-        try:
-            model = ResNet(
-                ResNetConfig(**config["net"]), Pixels(**config["pixels"]), config["classes"]
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(
-                f"{Path(folder) / CONFIG} does not describe a ResNet: {error}"
-            ) from error
-        load_weights(folder, model)
-        return model.eval()
-
-
-def _convolved(convolution: nn.Module, x: Tensor, dtype: torch.dtype | None) -> Tensor:
+def _convolved(convolution: Any, x: Tensor, dtype: torch.dtype | None) -> Tensor:
     """A convolution without bias, in another precision and channels-last where one is given."""
-    assert isinstance(convolution, nn.Conv2d)
     weight = convolution.weight
     if dtype is not None:
         x = x.to(dtype).contiguous(memory_format=torch.channels_last)
         weight = weight.to(dtype).contiguous(memory_format=torch.channels_last)
-    stride, padding = convolution.stride, convolution.padding
-    assert not isinstance(padding, str)
-    return F.conv2d(x, weight, None, stride, padding)
+    return convolution._conv_forward(x, weight, None)  # type: ignore[no-any-return]
 
 
-_COMPILED: list[Any] = []
-
-
+@cache
 def _compiled_block() -> Any:
     """A block's forward, compiled once for each shape and shared by all blocks of that shape."""
-    if not _COMPILED:
-        torch._dynamo.config.cache_size_limit = 64
-        _COMPILED.append(torch.compile(PreActivationBlock.forward, dynamic=False))
-    return _COMPILED[0]
+    torch._dynamo.config.cache_size_limit = 64
+    return torch.compile(PreActivationBlock.forward, dynamic=False)

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mintnet.bijections import BatchNorm, MintLayer
+from mintnet.bijections import MintLayer
 from mintnet.files import whole_file
 
 FORMAT = 1
@@ -30,14 +30,35 @@ class ModelFileError(ValueError):
     """A model folder that cannot be read."""
 
 
-def shipped(name: str, kind: str) -> Path:
-    """The folder of a model that comes with the package, called ``mnist`` or ``mnist-classifier``.
+def locate(name: str | Path) -> Path:
+    """The model folder meant by a run folder, a saved model folder or a shipped model's name.
+
+    A run folder stands for its last weights.
 
     Examples:
-        >>> shipped("nothing", "classifier")
+        >>> locate("nowhere/at-all")
         Traceback (most recent call last):
-        mintnet.models.storage.ModelFileError: no classifier 'nothing' comes with the package; ...
+        mintnet.models.storage.ModelFileError: no model nowhere/at-all: expected a run folder, ...
     """
+    path = Path(name).expanduser()
+    for folder in (path, path / "last"):
+        if (folder / CONFIG).is_file():
+            return folder
+    if str(name) in SHIPPED:
+        return SHIPPED[str(name)]
+    if (path / "run.json").is_file():
+        raise ModelFileError(f"{path} is a run that has not saved any weights yet")
+    problem = f"no model {name}"
+    if path.is_dir():
+        problem = f"{path} holds no model: there is no {CONFIG} in it"
+    raise ModelFileError(
+        f"{problem}: expected a run folder, a saved model folder or the name of a shipped model "
+        f"({', '.join(SHIPPED) or 'there are none yet'})"
+    )
+
+
+def shipped(name: str, kind: str) -> Path:
+    """The folder of a shipped model, called ``mnist`` or ``mnist-classifier``."""
     for candidate in (name, f"{name}-{kind}"):
         folder = SHIPPED.get(candidate)
         if folder is not None and read_kind(folder) == kind:
@@ -137,11 +158,10 @@ def packed_state(model: nn.Module) -> dict[str, Tensor]:
 def load_packed_state(model: nn.Module, state: dict[str, Tensor], source: str) -> None:
     """The reverse of `packed_state`; raises if names or sizes differ."""
     own, masks = model.state_dict(), _masks(model)
-    variances = _variances(model)
-    if missing := sorted(own.keys() ^ state.keys()):
+    if different := sorted(own.keys() ^ state.keys()):
         raise ModelFileError(
-            f"{source} does not fit its configuration: {len(missing)} tensors differ in name, "
-            f"the first is {missing[0]}"
+            f"{source} does not fit its configuration: {len(different)} tensors differ in name, "
+            f"the first is {different[0]}"
         )
     for name, tensor in own.items():
         stored, mask = state[name], masks.get(name)
@@ -153,10 +173,10 @@ def load_packed_state(model: nn.Module, state: dict[str, Tensor], source: str) -
             )
         if stored.is_floating_point() and not bool(stored.isfinite().all()):
             raise ModelFileError(f"{source}: {name} holds NaN or infinite weights")
-        if name in variances and bool((stored < 0).any()):
+        if name.endswith(("variance", "running_var")) and bool((stored < 0).any()):
             raise ModelFileError(
                 f"{source} is damaged: {name}, the variances of a normalization, holds negative "
-                f"numbers, which no variance is; take another copy of the file"
+                "numbers; take another copy of the file"
             )
         stored = stored.to(tensor.device, tensor.dtype)
         with torch.no_grad():
@@ -166,20 +186,9 @@ def load_packed_state(model: nn.Module, state: dict[str, Tensor], source: str) -
                 tensor.zero_()[mask.to(tensor.device)] = stored
 
 
-def _variances(model: nn.Module) -> set[str]:
-    """Names of running variances: a network would give NaN for a negative one."""
-    names = ((BatchNorm, "variance"), (nn.BatchNorm2d, "running_var"))
-    return {
-        f"{place}.{name}" if place else name
-        for place, module in model.named_modules()
-        for kind, name in names
-        if isinstance(module, kind)
-    }
-
-
 def _masks(model: nn.Module) -> dict[str, Tensor]:
     return {
-        f"{name}.weight{i}" if name else f"weight{i}": getattr(module, f"mask{i}").cpu()
+        f"{name}.weight{i}".removeprefix("."): getattr(module, f"mask{i}").cpu()
         for name, module in model.named_modules()
         if isinstance(module, MintLayer)
         for i in (1, 2, 3)

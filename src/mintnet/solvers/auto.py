@@ -52,10 +52,15 @@ class Auto(Solver):
         cost, blocks = wavefront_cost(system, z), system.blocks()
         start = None if blocks is None else _block_by_block(blocks, cost, z, scale)
         solution = _newton(cost, 1, start)._solve(system, z, scale, start)
-        left = ~solution.converged
-        if not bool(left.any()):
-            return solution
-        return merged(solution, _exactly(system, z[left], scale[left]), left)
+        for attempt in (_wavefront, _polish, _bisection):
+            left = ~solution.converged
+            if not bool(left.any()):
+                break
+            rest = attempt(system, z[left], scale[left], solution.value[left])
+            better = rest.converged | (rest.residual < solution.residual[left])
+            chosen = left.masked_scatter(left, better)
+            solution = merged(solution, rows_of(rest, better), chosen)
+        return solution
 
 
 def wavefront_cost(system: System, z: Tensor) -> float | None:
@@ -105,25 +110,19 @@ def _block_by_block(blocks: ChannelBlocks, cost: float | None, z: Tensor, scale:
     return torch.cat(sorted_by(blocks.channels, values), 1)
 
 
-def _exactly(system: System, z: Tensor, scale: Tensor) -> Solution:
-    """The wavefront, or enough steps; then a few steps from there; then bisection."""
+def _wavefront(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solution:
     try:
-        solution = Wavefront()._solve(system, z, scale)
+        return Wavefront()._solve(system, z, scale)
     except StructureError:
-        solution = FixedPoint(max_steps=z.shape[1:].numel() + 20)._solve(system, z, scale)
-    polish = FixedPoint(max_steps=40)
-    for solver in (polish, Bisection()):
-        left = ~solution.converged
-        if not bool(left.any()) or (solver is not polish and z.shape[1:].numel() > BISECTABLE):
-            break
-        if solver is polish:
-            value = solution.value[left]
-            start = torch.where(value.isfinite(), value, system.start(z[left]))
-            rest = polish._solve(system, z[left], scale[left], start)
-        else:
-            rest = solver._solve(system, z[left], scale[left])
-        better = rest.converged | (rest.residual < solution.residual[left])
-        chosen = left.clone()
-        chosen[left] = better
-        solution = merged(solution, rows_of(rest, better), chosen)
-    return solution
+        return FixedPoint(max_steps=z.shape[1:].numel() + 20)._solve(system, z, scale)
+
+
+def _polish(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solution:
+    """A few steps from the best point so far."""
+    start = torch.where(value.isfinite(), value, system.start(z))
+    return FixedPoint(max_steps=40)._solve(system, z, scale, start)
+
+
+def _bisection(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solution:
+    small = z.shape[1:].numel() <= BISECTABLE
+    return Bisection()._solve(system, z, scale) if small else _polish(system, z, scale, value)

@@ -18,7 +18,6 @@ from mintnet.solvers.monotone import MonotoneWalk
 from mintnet.solvers.scalar import solve_monotone
 from mintnet.solvers.schedule import Level, schedule
 from mintnet.solvers.solution import Solution, Status, relative_residual
-from mintnet.solvers.substitution import as_substitution, substitute
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,7 @@ class Wavefront(Solver):
     unknown, solved by a bracketed Newton method. The inverse costs about one forward pass plus
     these scalar solves, has no step size and converges from anywhere.
 
-    Two structures have a walk of their own. A masked convolution in the pixel order is linear:
-    all channels of a pixel are solved at once, and ``steps`` counts the fronts of pixels. A
-    function with networks of strictly earlier entries (a coupling has two levels) evaluates them
+    A function with networks of strictly earlier entries (a coupling has two levels) evaluates them
     once a level, and ``evaluations`` counts that.
     """
 
@@ -43,11 +40,8 @@ class Wavefront(Solver):
                 f"{system.name} gives no expression to walk; use FixedPoint or Bisection"
             )
         root, guess = system.expression(), torch.zeros_like(z)
-        linear = as_substitution(root)
         evaluations = 2
-        if linear is not None:
-            value, steps = substitute(linear, z)
-        elif any(node.conditioner is not None for node in root.nodes()):
+        if any(node.conditioner is not None for node in root.nodes()):
             walk = ConditionedWalk(system, root, z)
             value, steps = walk.run(z, scale, guess)
             evaluations = walk.depth + 1
