@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from mintnet import Auto, Bisection, FixedPoint, MixtureLayer, Wavefront
-from mintnet.bijections.mixture import T_FLOOR
+from mintnet.bijections.mixture import T_FLOOR, MixtureMap
 from mintnet.calculus.mixture import Mixture
 from mintnet.solvers.level_cache import LevelCache
+from mintnet.solvers.monotone import MonotoneWalk
 from registry import away_from_zero
 
 
@@ -84,7 +85,7 @@ def test_the_proof_holds_for_any_finite_weights() -> None:
     layer = away_from_zero(MixtureLayer(2, 3, (3, 3), 1, 2), 1, 50.0)
     proof = layer.certify()
     assert proof.onto and bool((proof.low >= T_FLOOR).all())
-    assert float(proof.high.max()) < float(layer.t.max()) + math.exp(9.0) * 1.001
+    assert float(proof.high.max()) < float(layer.t.detach().max()) + math.exp(9.0) * 1.001
     with torch.no_grad():
         layer.network.convolutions[1].weight[0, 0, 0, 0] = float("nan")
     assert not layer.certify().injective
@@ -116,3 +117,18 @@ def test_gradients_reach_every_weight() -> None:
     (y.square().sum() - log_det.sum()).backward()
     missing = [name for name, p in layer.named_parameters() if p.grad is None or not p.grad.any()]
     assert not missing
+
+
+@torch.no_grad()
+def test_a_captured_walk_serves_every_layer_of_its_shape() -> None:
+    """On a CPU a walk is its own replay."""
+    first, second = (away_from_zero(MixtureLayer(2, 3, (4, 4), 2, 3), seed) for seed in (1, 2))
+    x = torch.randn(3, 2, 4, 4)
+    z = second(x)[0]
+    functions = [MixtureMap(layer) for layer in (first, second)]
+    walk = MonotoneWalk(functions[0], functions[0].convolutions(), first(x)[0])
+    found = walk.replayed(functions[1], functions[1].convolutions(), z)
+    torch.testing.assert_close(found, x, rtol=1e-4, atol=1e-4)
+    again = walk.replayed(functions[0], functions[0].convolutions(), first(x)[0])
+    torch.testing.assert_close(again, x, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found, x, rtol=1e-4, atol=1e-4)

@@ -140,11 +140,21 @@ class MixtureMap(MonotoneMap):
         masked = [*network.convolutions, network.linear]
         return [Convolution(m.weight * m.mask, m.bias, groups, self.ordering) for m in masked]
 
-    def solve_level(self, convolve: Convolve, target: Tensor, channels: slice) -> Tensor:
+    @property
+    def reads_input(self) -> tuple[int, ...]:  # type: ignore[override]
+        return 0, len(self.layer.network.convolutions)
+
+    def constants(self) -> tuple[Tensor, ...]:
+        """t alone."""
+        return (self.layer.t,)
+
+    def solve_level(
+        self, convolve: Convolve, constants: tuple[Tensor, ...], target: Tensor, channels: slice
+    ) -> Tensor:
         network = self.layer.network
         raw = network.features(convolve)
         prediction = SLOW * convolve(len(network.convolutions), None)[:, 0]
-        t = self.layer.t[channels, 0]
+        t = constants[0][channels, 0]
         return network.mixture(raw, prediction, t).invert(target)
 
     def __str__(self) -> str:

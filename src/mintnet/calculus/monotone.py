@@ -48,10 +48,20 @@ class MonotoneMap(ABC):
         """
         return None
 
-    def solve_level(self, convolve: Convolve, target: Tensor, channels: slice) -> Tensor:
+    reads_input: tuple[int, ...] = ()
+    """Which of `convolutions` read x itself."""
+
+    def constants(self) -> tuple[Tensor, ...]:
+        """What `solve_level` needs beside the outputs of the convolutions."""
+        return ()
+
+    def solve_level(
+        self, convolve: Convolve, constants: tuple[Tensor, ...], target: Tensor, channels: slice
+    ) -> Tensor:
         """x of the entries of one level with g(x; θ) = target, (A, n·B), A channels.
 
         ``convolve`` gives the outputs of `convolutions` there, (A, K_out, n·B), from their inputs.
+        Nothing is read back to the host, so that a GPU can capture it.
         """
         raise NotImplementedError
 

@@ -28,6 +28,19 @@ class LevelCache:
         self.rows = like.new_zeros(schedule.cache_rows(self.copies_in), self.batch)
         self._columns: dict[tuple[int, int], Tensor] = {}
 
+    def clear(self) -> None:
+        """Forget what was kept, and what was laid out of the weights."""
+        self.rows.zero_()
+        self._columns = {}
+
+    def load(self, linear: LinearMap) -> None:
+        """Other weights of the same shape, in the same memory."""
+        other = LevelCache(linear, self.schedule, self.rows.new_empty(0, 0))
+        self.weight.copy_(other.weight)
+        self.diagonal.copy_(other.diagonal)
+        if self.bias is not None and other.bias is not None:
+            self.bias.copy_(other.bias)
+
     def known_part(self, number: int, level: Level) -> Tensor:
         """The bias and what earlier levels contribute, (A, K_out, n·B)."""
         patch = self.schedule.patches(self.taps, self.copies_in, self.device)[number]

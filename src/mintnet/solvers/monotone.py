@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Hashable
+
 import torch
 from torch import Tensor
 
+from mintnet.calculus.linear import Convolution
 from mintnet.calculus.monotone import MonotoneMap
+from mintnet.graphs import capture, is_capturing
 from mintnet.solvers.base import StructureError
 from mintnet.solvers.level_cache import LevelCache
 from mintnet.solvers.schedule import schedule
+
+MOST_WALKS = 16
+"""Captured walks that are kept; the one that was not used for longest goes first."""
+
+_walks: OrderedDict[Hashable, MonotoneWalk] = OrderedDict()
+
+
+def walk_levels(function: MonotoneMap, z: Tensor) -> tuple[Tensor, int]:
+    """x with f(x) = z, level by level, and the number of levels.
+
+    On a GPU the whole walk is captured as a CUDA graph at the first call, and replayed for all
+    layers of the same shape: each call copies its weights and z into the memory of the graph.
+    """
+    convolutions = function.convolutions()
+    if convolutions is None or z.dim() != 4:
+        raise StructureError(
+            f"{function} does not say how its network can be walked level by level. Use "
+            "FixedPoint or Bisection."
+        )
+    if not z.is_cuda or is_capturing(z):
+        walk = MonotoneWalk(function, convolutions, z)
+        return walk.run(), walk.depth
+    shapes = tuple(tuple(linear.weight.shape) for linear in convolutions)
+    key = (type(function), function.ordering, shapes, tuple(z.shape), z.dtype, z.device)
+    found = _walks.pop(key, None) or MonotoneWalk(function, convolutions, z)
+    _walks[key] = found
+    while len(_walks) > MOST_WALKS:
+        _walks.popitem(last=False)
+    return found.replayed(function, convolutions, z), found.depth
 
 
 class MonotoneWalk:
@@ -18,24 +52,27 @@ class MonotoneWalk:
     levels; what is left is one increasing equation for each entry, which the map inverts.
     """
 
-    def __init__(self, function: MonotoneMap, z: Tensor) -> None:
-        convolutions = function.convolutions()
-        if convolutions is None or z.dim() != 4:
-            raise StructureError(
-                f"{function} does not say how its network can be walked level by level. Use "
-                "FixedPoint or Bisection."
-            )
+    def __init__(self, function: MonotoneMap, convolutions: list[Convolution], z: Tensor) -> None:
         radius = max(linear.weight.shape[-1] // 2 for linear in convolutions)
         shape = (z.shape[1], z.shape[2], z.shape[3])
-        self.function = function
-        self.schedule = schedule(shape, radius, function.ordering.upper, function.ordering.name)
+        ordering = function.ordering
+        self.schedule = schedule(shape, radius, ordering.upper, ordering.name)
         self.caches = [LevelCache(linear, self.schedule, z) for linear in convolutions]
+        self.function, self.z = function, z
+        self.constants = function.constants()
+        self._replay = None
 
-    def run(self, z: Tensor) -> tuple[Tensor, int]:
-        """x with f(x) = z, and the number of levels."""
-        batch, flat = len(z), z.flatten(1).T  # rows of B samples
+    @property
+    def depth(self) -> int:
+        """The number of levels."""
+        return len(self.schedule.levels)
+
+    def run(self) -> Tensor:
+        """x with f(x) = z."""
+        batch, flat = len(self.z), self.z.flatten(1).T  # rows of B samples
         x = torch.zeros_like(flat)
-        first = [cache for cache in self.caches if not bool(cache.diagonal.any())]
+        for cache in self.caches:
+            cache.clear()
         for number, level in enumerate(self.schedule.levels):
 
             def convolve(index: int, value: Tensor | None, number: int = number) -> Tensor:
@@ -47,10 +84,23 @@ class MonotoneWalk:
                 cache.keep(value, number, level)
                 return torch.baddbmm(known, cache.diagonal[level.channels], value)
 
-            entries = level.entries.to(z.device)
-            target = flat[entries.flatten()].reshape(len(entries), -1)
-            found = self.function.solve_level(convolve, target, level.channels)
-            x[entries.flatten()] = found.reshape(-1, batch)
-            for cache in first:
-                cache.keep(found[:, None], number, level)
-        return x.T.reshape(z.shape), len(self.schedule.levels)
+            entries = level.entries.flatten().to(self.z.device)
+            target = flat[entries].reshape(len(level.entries), -1)
+            found = self.function.solve_level(convolve, self.constants, target, level.channels)
+            x[entries] = found.reshape(-1, batch)
+            for index in self.function.reads_input:
+                self.caches[index].keep(found[:, None], number, level)
+        return x.T.reshape(self.z.shape)
+
+    def replayed(self, function: MonotoneMap, convolutions: list[Convolution], z: Tensor) -> Tensor:
+        """`run` with other weights and another z, by the CUDA graph of this walk."""
+        if self._replay is None:
+            self.z = self.z.clone()
+            self.constants = tuple(constant.clone() for constant in self.constants)
+            self._replay = capture(self.run, z.device)
+        self.z.copy_(z)
+        for cache, linear in zip(self.caches, convolutions, strict=True):
+            cache.load(linear)
+        for mine, new in zip(self.constants, function.constants(), strict=True):
+            mine.copy_(new)
+        return self._replay().clone()

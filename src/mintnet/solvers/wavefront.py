@@ -14,7 +14,7 @@ from mintnet.solvers.base import TOLERANCES, Solver, StructureError, System, fil
 from mintnet.solvers.dual import Dual, combine
 from mintnet.solvers.fronts import ConditionedWalk
 from mintnet.solvers.level_cache import LevelCache
-from mintnet.solvers.monotone import MonotoneWalk
+from mintnet.solvers.monotone import walk_levels
 from mintnet.solvers.scalar import solve_monotone
 from mintnet.solvers.schedule import Level, schedule
 from mintnet.solvers.solution import Solution, Status, relative_residual
@@ -46,7 +46,7 @@ class Wavefront(Solver):
             value, steps = walk.run(z, scale, guess)
             evaluations = walk.depth + 1
         elif root.monotone is not None and root.sources[0].operation is Operation.INPUT:
-            value, steps = MonotoneWalk(root.monotone, z).run(z)
+            value, steps = walk_levels(root.monotone, z)
         else:
             value, steps = _Walk(system, root, z).run(z, scale, guess)
         return self._checked_values(system, z, scale, value, steps, evaluations)
