@@ -150,6 +150,7 @@ class Recipe:
             if (value := getattr(self, name)) not in choices:
                 raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(choices)}")
         at_least = {"epochs": 1, "batch_size": 1, "nodes": 1, "report_every": 1, "sample_count": 1}
+        at_least |= {"threads": 1}
         zero = ("max_steps", "warmup", "weight_decay", "clip", "checkpoint_every", "sample_every")
         at_least |= dict.fromkeys((*zero, "validate_every"), 0)
         for name, least in at_least.items():
@@ -290,7 +291,7 @@ RECIPES: dict[str, Recipe] = {
     recipe.preset: recipe
     for recipe in (
         # Two minutes on two cores.
-        _flow("digits", epochs=30, learning_rate=2e-2, clip=500.0),
+        _flow("digits", epochs=30, learning_rate=2e-2, clip=100.0),
         # The paper's: a tenth of the learning rate from epochs 250 and 350 on.
         _flow("mnist", epochs=400, schedule="step", milestones=(0.625, 0.875)),
         _flow("cifar10", epochs=200, augmentation="flip"),
