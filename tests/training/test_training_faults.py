@@ -321,9 +321,7 @@ def test_steps_that_are_never_finite_stop_the_run(tmp_path, tiny, monkeypatch):
 
 
 @pytest.mark.parametrize("checkpoint_every", [0, 5])
-def test_weights_that_are_not_finite_are_not_written(
-    tmp_path, tiny, monkeypatch, checkpoint_every
-):
+def test_weights_that_are_not_finite_are_not_written(tmp_path, tiny, monkeypatch, checkpoint_every):
     run, saved = tmp_path / "run", {}
 
     def poison(step, number):

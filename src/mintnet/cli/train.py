@@ -51,7 +51,10 @@ class Train(Command):
             groups.setdefault(entry.metadata["group"], []).append(_option(name, recipe))
         flat: Any = tyro.conf.OmitArgPrefixes
         inner = [
-            (f"{group}_", Annotated[flat[make_dataclass(group, options)], tyro.conf.arg(name=group)])
+            (
+                f"{group}_",
+                Annotated[flat[make_dataclass(group, options)], tyro.conf.arg(name=group)],
+            )
             for group, options in groups.items()
             if group != "run"
         ]

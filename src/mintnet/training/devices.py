@@ -6,7 +6,6 @@ import atexit
 import logging
 import os
 import shutil
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -96,6 +95,7 @@ def make_fabric(devices: Devices, mixed: bool = False) -> Fabric:
     many = count == "auto" or count > 1 or nodes > 1  # type: ignore[operator]
     if many:
         atexit.register(_leave_group)
+    logging.getLogger("lightning_fabric").setLevel(logging.ERROR)  # tips that are not ours
     try:
         fabric = Fabric(
             accelerator=devices.accelerator,
@@ -183,20 +183,6 @@ def cpu_threads(threads: int | None, dimensions: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without Lightning's notes and tips, which are not about what users of mintnet do."""
-    logger = logging.getLogger("lightning_fabric")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="lightning_fabric.*")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 @contextmanager

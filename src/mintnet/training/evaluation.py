@@ -15,7 +15,7 @@ from mintnet.models.flow import Flow
 from mintnet.models.labelled import ImageClassifier
 from mintnet.training.accuracy import Accuracy
 from mintnet.training.data import part_of
-from mintnet.training.devices import Devices, float32_math, make_fabric, quiet
+from mintnet.training.devices import Devices, float32_math, make_fabric
 from mintnet.training.folder import RunError
 from mintnet.training.task import check_labels
 
@@ -120,7 +120,7 @@ def _over_images(
             f"images of {data.name} have shape {data.shape} and {data.levels} levels"
         )
     training = model.training
-    with quiet(), float32_math(tf32=False):
+    with float32_math(tf32=False):
         fabric = make_fabric(devices or Devices())
         model.to(fabric.device).eval()
         values = torch.zeros(len(data), width, dtype=torch.float64)

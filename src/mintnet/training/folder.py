@@ -104,7 +104,9 @@ class RunFolder:
         none), ``step``, ``epoch`` and figures.
         """
         rows = []
-        for line in self.metrics_file.read_text().splitlines() if self.metrics_file.exists() else ():
+        for line in (
+            self.metrics_file.read_text().splitlines() if self.metrics_file.exists() else ()
+        ):
             try:
                 row = json.loads(line)
             except ValueError:

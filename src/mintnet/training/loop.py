@@ -21,7 +21,6 @@ from mintnet.training.devices import (
     float32_math,
     is_first_process,
     make_fabric,
-    quiet,
 )
 from mintnet.training.folder import RunError, RunFolder, disk_errors
 from mintnet.training.progress import Progress
@@ -63,7 +62,7 @@ def train(
         options["data"] = str(Path(options["data"]).expanduser().absolute())
     progress = progress if first and progress is not None else Progress()
     try:
-        with quiet(), disk_errors(folder.path), _warnings_shown(progress):
+        with disk_errors(folder.path), _warnings_shown(progress):
             return _train(preset, folder, resume, progress, options, first)
     except ValueError:
         if first:
@@ -90,7 +89,8 @@ def _train(
         _same_images(folder, saved["data"], facts)
     state = folder.read_checkpoint() if saved else None
     devices = Devices(recipe.devices, recipe.nodes, recipe.accelerator)
-    recipe = replace(recipe, precision=chosen_precision(recipe.precision, devices))
+    precision: Any = chosen_precision(recipe.precision, devices)
+    recipe = replace(recipe, precision=precision)
     recipe = _extended(folder, recipe, data, saved)
     task = build_task(replace(recipe, init=None) if state else recipe, data)
     task.fast, words = fast_path(task, recipe.precision, devices, recipe.plain)

@@ -13,7 +13,7 @@ from mintnet.training.recipe import Recipe
 
 MOMENTUM = 0.95
 RMS = 0.2
-"""Root mean square of a step of Muon at a learning rate of 1, about that of Adam (Liu et al., 2025)."""
+"""Root mean square of Muon's steps at a learning rate of 1, about Adam's (Liu et al., 2025)."""
 QUINTIC = (3.4445, -4.7750, 2.0315)
 """s ↦ a s + b s³ + c s⁵, repeated, takes all of (0, 1] to about 1 (Jordan, 2024)."""
 
@@ -58,11 +58,8 @@ def make_optimizer(
     }
     if recipe.muon:
         return Muon(kernels, others, dtype, **options)
-    groups = [
-        {"params": list(kernels), "weight_decay": recipe.weight_decay},
-        {"params": others},  # biases, normalization and t do not decay
-    ]
-    return torch.optim.AdamW([group for group in groups if group["params"]], **options)
+    decaying: dict[str, Any] = {"params": list(kernels), "weight_decay": recipe.weight_decay}
+    return torch.optim.AdamW([decaying, {"params": others}], **options)
 
 
 def load_state(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:

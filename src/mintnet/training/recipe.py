@@ -1,4 +1,4 @@
-"""Every option of a training run, listed once: the presets, the command line and run.json use it."""
+"""Every option of a training run, listed once, for presets, the command line and run.json."""
 
 from __future__ import annotations
 
@@ -21,6 +21,15 @@ def option(default: Any, group: str, help: str, shown: str = "", alias: str = ""
     return field(default=default, metadata=about)
 
 
+Whole = tuple[int, ...] | None
+Augmentation = Literal["none", "flip", "crop", "crop-flip", "crop-flip-cutout"]
+Schedule = Literal["step", "cosine", "linear"]
+Precision = Literal["auto", "float32", "tf32", "bf16", "float64"]
+Accelerator = Literal["auto", "cpu", "cuda", "gpu", "mps"]
+INIT = "A model to start from; network, size, colour and held-out share are its own."
+SAMPLES = "Steps between grids of samples, 0 for none; they take at most a tenth of the time."
+
+
 @dataclass(frozen=True)
 class Recipe:
     """The options of one training run.
@@ -36,110 +45,54 @@ class Recipe:
     preset: str
 
     epochs: int = option(100, "run", "Passes over the training images.")
-    max_steps: int = option(
-        0, "run", "Length of the run in steps, where that is shorter; 0: no limit."
-    )
+    max_steps: int = option(0, "run", "Length in steps, where that is shorter; 0: no limit.")
     batch_size: int = option(32, "run", "Images in one step, over all devices together.")
     learning_rate: float = option(1e-3, "run", "At its highest.", alias="--lr")
     seed: int = option(0, "run", "Of the first weights, the order of the images and the noise.")
-    init: str | None = option(
-        None,
-        "run",
-        "A model to start from: network, size, colour and held-out share are its own, the "
-        "learning rate rises over 200 steps.",
-        "fresh weights",
-    )
+    init: str | None = option(None, "run", INIT, "fresh weights")
 
-    data: str | None = option(
-        None, "data", "Folder with the data set's files; digits need none.", "none"
-    )
+    data: str | None = option(None, "data", "Folder with the data set; not for digits.", "none")
     size: int | None = option(None, "data", "Height and width, for the preset folder.", "32")
     grey: bool = option(False, "data", "One channel instead of three, for the preset folder.")
-    validation: float = option(
-        0.05, "data", "Share of the training images that is held out; 0 for none."
-    )
-    augmentation: Literal["none", "flip", "crop", "crop-flip", "crop-flip-cutout"] = option(
-        "none", "data", "Of the training images."
-    )
+    validation: float = option(0.05, "data", "Share of the training images held out; 0: none.")
+    augmentation: Augmentation = option("none", "data", "Of the training images.")
 
-    pairs: tuple[int, ...] | None = option(
-        None, "network", "Pairs of Mint layers in each stage.", "chosen for the images"
-    )
-    filters: tuple[int, ...] | None = option(
-        None, "network", "K of each stage.", "chosen for the images"
-    )
+    pairs: Whole = option(None, "network", "Pairs of Mint layers in each stage.", "by size")
+    filters: Whole = option(None, "network", "K of each stage.", "by size")
     kernel_size: int | None = option(None, "network", "Of masked convolutions, odd.", "3")
-    couplings: int | None = option(
-        None, "network", "Width of affine couplings after each squeeze; not in the paper.", "0"
-    )
+    couplings: int | None = option(None, "network", "Width of couplings after squeezes.", "0")
     logit_lambda: float | None = option(None, "network", "λ of the logit.", "0.05")
     centre: float | None = option(
-        None,
-        "network",
-        "Of the logit: the value that padding with zeros stands for; -6.54 is black.",
-        "0",
+        None, "network", "Of the logit: what padding stands for; -6.54 is black.", "0"
     )
 
-    schedule: Literal["step", "cosine", "linear"] = option(
-        "cosine", "optimization", "Of the learning rate."
-    )
-    milestones: tuple[float, ...] = option(
-        (), "optimization", "Of the step schedule, as shares of the run."
-    )
-    decay: float = option(0.1, "optimization", "Of the step schedule: the factor at a milestone.")
-    hold: float = option(
-        0.5, "optimization", "Of the linear schedule: the share of the run before the decay."
-    )
-    warmup: int = option(0, "optimization", "Steps over which the learning rate rises from 0.")
+    schedule: Schedule = option("cosine", "optimization", "Of the learning rate.")
+    milestones: tuple[float, ...] = option((), "optimization", "Of step, as shares of the run.")
+    decay: float = option(0.1, "optimization", "Of step: the factor at a milestone.")
+    hold: float = option(0.5, "optimization", "Of linear: share of the run before the decay.")
+    warmup: int = option(0, "optimization", "Steps over which the learning rate rises.")
     adam: bool = option(False, "optimization", "Adam instead of AMSGrad.")
     muon: bool = option(False, "optimization", "Muon for kernels; AMSGrad or Adam for the rest.")
     eps: float = option(1e-4, "optimization", "ε of AMSGrad and Adam.")
-    weight_decay: float = option(
-        0.0, "optimization", "Of matrices and kernels, decoupled as in AdamW."
-    )
-    label_smoothing: float = option(
-        0.0, "optimization", "Of classifiers: share of the label spread over all classes."
-    )
-    ema: float = option(
-        0.0,
-        "optimization",
-        "Decay of the moving average of the weights, which is what is evaluated and saved; 0: none.",
-    )
-    clip: float = option(
-        0.0, "optimization", "Largest norm of the gradient, in nats per image; 0: no clipping."
-    )
-    precision: Literal["auto", "float32", "tf32", "bf16", "float64"] = option(
-        "auto",
-        "optimization",
-        "Of training; auto is bf16 on a GPU that has it, else float32. Evaluation is in float32.",
+    weight_decay: float = option(0.0, "optimization", "Of kernels, decoupled as in AdamW.")
+    label_smoothing: float = option(0.0, "optimization", "Share of a label spread over classes.")
+    ema: float = option(0.0, "optimization", "Decay of the EMA weights, which are saved; 0: none.")
+    clip: float = option(0.0, "optimization", "Largest norm of the gradient, in nats; 0: none.")
+    precision: Precision = option(
+        "auto", "optimization", "auto: bf16 on a GPU that has it, else float32."
     )
 
-    checkpoint_every: int | None = option(
-        None, "output", "Steps between checkpoints.", "one every 30 seconds"
-    )
-    sample_every: int | None = option(
-        None,
-        "output",
-        "Steps between grids of samples, 0 for none. Grids take at most a tenth of a run's time.",
-        "ten grids in a run",
-    )
+    checkpoint_every: int | None = option(None, "output", "Steps.", "30 seconds")
+    sample_every: int | None = option(None, "output", SAMPLES, "ten grids in a run")
     sample_count: int = option(64, "output", "Images in a grid of samples, where time allows.")
     validate_every: int = option(1, "output", "Epochs between validations.")
-    report_every: int | None = option(
-        None, "output", "Steps between lines of metrics.jsonl.", "an epoch, at most 100 steps"
-    )
+    report_every: int | None = option(None, "output", "Steps between metrics.", "an epoch or 100")
     tensorboard: bool = option(False, "output", "Write curves for TensorBoard too.")
 
-    devices: str = option(
-        "1", "devices", "A number, or auto for all; under torchrun or SLURM what was started."
-    )
-    nodes: int = option(1, "devices", "Machines; under torchrun or SLURM what was started.")
-    accelerator: Literal["auto", "cpu", "cuda", "gpu", "mps"] = option(
-        "auto", "devices", "Kind of device."
-    )
-    threads: int | None = option(
-        None, "devices", "CPU threads of each process.", "all, or 1 for tiny images"
-    )
+    devices: str = option("1", "devices", "A number, or auto; torchrun and SLURM set it.")
+    nodes: int = option(1, "devices", "Machines; torchrun and SLURM set it.")
+    accelerator: Accelerator = option("auto", "devices", "Kind of device.")
+    threads: int | None = option(None, "devices", "Of a process.", "all, or 1 for tiny images")
     plain: bool = option(False, "devices", "No fast path and no CUDA graph on a GPU.")
 
     def __post_init__(self) -> None:
@@ -187,7 +140,7 @@ class Recipe:
         return recipe
 
     def resumed(self, run: str, preset: str, **given: Any) -> Recipe:
-        """This recipe for a run that goes on; length, place of the data, output and devices may change."""
+        """This recipe for a run that goes on; only what is `FREE` may differ."""
         if self.preset != preset:
             raise RunError(
                 f"{run} is a run of preset {self.preset}, not {preset}; name another folder with "
@@ -233,29 +186,32 @@ FREE |= {"data", "epochs", "max_steps"}
 
 def _flow(preset: str, **settings: Any) -> Recipe:
     net = PRESETS[preset]
-    shape = {"pairs": net.pairs, "filters": net.filters, "kernel_size": net.kernel_size}
-    logit = {"logit_lambda": LAMBDAS[preset], "centre": 0.0, "couplings": net.couplings}
-    return Recipe(preset, **shape, **logit, **settings)
+    settings |= {
+        name: getattr(net, name) for name in ("pairs", "filters", "kernel_size", "couplings")
+    }
+    return Recipe(preset, logit_lambda=LAMBDAS[preset], centre=0.0, **settings)
 
 
 def _classifier(preset: str, **settings: Any) -> Recipe:
-    """AMSGrad at 2e-3 with decoupled decay, smoothed labels and EMA weights, on all images."""
-    shared: dict[str, Any] = {
-        "batch_size": 256,
-        "learning_rate": 2e-3,
-        "eps": 1e-6,
-        "weight_decay": 0.1,
-        "clip": 5.0,
-        "label_smoothing": 0.1,
-        "ema": 0.999,
-        "validation": 0.0,
-        "augmentation": "crop",
-    }
+    """AMSGrad with decoupled decay, smoothed labels and EMA weights, on all training images."""
     name, kind = data_and_kind(preset)
-    net = CLASSIFIERS[name]
     if kind == "classifier":
-        shared |= {"pairs": net.pairs, "filters": net.filters, "kernel_size": net.kernel_size}
-    return Recipe(preset, **{**shared, **settings})
+        net = CLASSIFIERS[name]
+        settings |= {n: getattr(net, n) for n in ("pairs", "filters", "kernel_size")}
+    return Recipe(preset, **{**CLASSIFICATION, **settings})
+
+
+CLASSIFICATION: dict[str, Any] = {
+    "batch_size": 256,
+    "learning_rate": 2e-3,
+    "eps": 1e-6,
+    "weight_decay": 0.1,
+    "clip": 5.0,
+    "label_smoothing": 0.1,
+    "ema": 0.999,
+    "validation": 0.0,
+    "augmentation": "crop",
+}
 
 
 def recipe_for(preset: str) -> Recipe:
@@ -284,8 +240,8 @@ def data_and_kind(preset: str) -> tuple[str, str]:
     return (data, kind) if kind in KINDS else (preset, "flow")
 
 
-_CIFAR = {"epochs": 70, "warmup": 400, "augmentation": "crop-flip-cutout"}
-_SMALL = {"batch_size": 64, "learning_rate": 4e-3, "validation": 0.05, "ema": 0.0}
+_CIFAR: dict[str, Any] = {"epochs": 70, "warmup": 400, "augmentation": "crop-flip-cutout"}
+_SMALL: dict[str, Any] = {"batch_size": 64, "learning_rate": 4e-3, "validation": 0.05, "ema": 0.0}
 
 RECIPES: dict[str, Recipe] = {
     recipe.preset: recipe
@@ -298,7 +254,9 @@ RECIPES: dict[str, Recipe] = {
         # The paper's 350,000 steps come before the tenth epoch ends.
         _flow("imagenet32", epochs=10, max_steps=350_000),
         # For some hundred pictures of one's own: about ten minutes on two cores.
-        Recipe("folder", epochs=100, learning_rate=2e-3, clip=3000.0, ema=0.99, augmentation="flip"),
+        Recipe(
+            "folder", epochs=100, learning_rate=2e-3, clip=3000.0, ema=0.99, augmentation="flip"
+        ),
         _classifier("digits-classifier", epochs=40, warmup=20, **_SMALL),
         _classifier("mnist-classifier", epochs=10, warmup=450),
         _classifier("cifar10-classifier", **_CIFAR),

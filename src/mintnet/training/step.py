@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -124,7 +125,7 @@ class Step:
             images = augmented(
                 batch.images, recipe.augmentation, recipe.seed, self.epoch, batch.index
             )
-            measured = self.task.measure(batch._replace(images=images, draw=self.epoch))
+            measured = self.task.measure(replace(batch, images=images, draw=self.epoch))
         (measured["loss"].sum() / self.batch_size).backward()
         names = ("loss", *self.task.figures)
         means = torch.stack([measured[name].detach().sum() for name in names]) / self.batch_size

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,7 +19,8 @@ from mintnet.models.noise import uniform_noise
 from mintnet.training.folder import RunError
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True)
+class Batch:
     """Images with what fixes the noise on them.
 
     Shapes: images (batch, C, H, W) uint8; labels (batch,) int64 or None; index (batch,).
@@ -42,20 +42,18 @@ class FastPath:
 
 
 class Task(Protocol):
-    """A model and its loss; ``figures`` are what people read, the first chooses the best weights."""
+    """A model and its loss; the first of its ``figures`` chooses the best weights."""
 
     figures: tuple[str, ...]
     fast: FastPath | None
 
-    @property
-    def model(self) -> Any: ...
+    model: Any
 
     def measure(self, batch: Batch) -> dict[str, Tensor]:
         """``loss`` in nats and the figures of each image, (batch,), without waiting for a GPU."""
         ...
 
     def why_not_fast(self) -> str: ...
-
     def describe(self) -> dict[str, Any]: ...
 
 
@@ -73,7 +71,8 @@ class DensityTask:
     figures: tuple[str, ...] = ("bpd",)
 
     def __init__(self, flow: Flow, fast: FastPath | None = None) -> None:
-        self.model, self.fast = flow, fast
+        self.model: Any = flow
+        self.fast = fast
 
     def measure(self, batch: Batch) -> dict[str, Tensor]:
         flow = self.model  # not `log_prob`, which checks the images in each call
@@ -86,7 +85,7 @@ class DensityTask:
         return {"loss": loss, "bpd": loss / (flow.dimensions * math.log(2))}
 
     def why_not_fast(self) -> str:
-        return why_not_fast(self.model.net)
+        return str(why_not_fast(self.model.net))
 
     def describe(self) -> dict[str, Any]:
         flow = self.model
@@ -121,13 +120,14 @@ class ClassificationTask:
         label_smoothing: float = 0.0,
         fast: FastPath | None = None,
     ) -> None:
-        self.model, self.label_smoothing, self.fast = classifier, label_smoothing, fast
+        self.model: Any = classifier
+        self.label_smoothing, self.fast = label_smoothing, fast
 
     def measure(self, batch: Batch) -> dict[str, Tensor]:
         model, training = self.model, self.model.training
         if batch.labels is None or (training and len(batch.images) < 2):
             raise RunError(
-                "batch normalization needs at least two labelled images on each device; take a "
+                "batch normalization needs at least two images on each device; take a "
                 "larger batch size, or fewer devices"
             )
         fast = self.fast if training else None
