@@ -37,13 +37,7 @@ class Calibration:
 
 
 def calibration(confidence: Tensor, right: Tensor, bins: int = 15) -> Calibration:
-    """The calibration of predictions. Shapes: (N,) in [0, 1], and (N,) boolean.
-
-    Examples:
-        >>> found = calibration(torch.tensor([0.9, 0.9, 0.6]), torch.tensor([True, False, True]))
-        >>> round(found.error, 3)           # (2 · |0.5 − 0.9| + |1 − 0.6|) / 3
-        0.4
-    """
+    """The calibration of predictions. Shapes: (N,) in [0, 1], and (N,) boolean."""
     confidence = confidence.double()
     place = (confidence * bins).ceil().long().clamp(1, bins) - 1
     counts = torch.zeros(bins, dtype=torch.float64)

@@ -17,20 +17,7 @@ CUTOUT = 8
 
 
 def augmented(images: Tensor, kind: str, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
-    """The images as a training step sees them.
-
-    Args:
-        images: (batch, C, H, W).
-        kind: ``none``, or ``flip``, ``crop`` and ``cutout`` joined by hyphens.
-        seed: of the run.
-        epoch: from 0.
-        index: (batch,) the images' places in their data set.
-
-    Examples:
-        >>> images = torch.ones(2, 1, 7, 7, dtype=torch.uint8)
-        >>> augmented(images, "crop-flip", 0, 0, torch.arange(2)).shape
-        torch.Size([2, 1, 7, 7])
-    """
+    """The images (batch, C, H, W) as a step sees them; index (batch,): places in the data set."""
     for name, function in (("crop", cropped), ("flip", flipped), ("cutout", cut_out)):
         if name in kind.split("-"):
             images = function(images, seed, epoch, index)

@@ -125,13 +125,7 @@ def _differences(start: Flow, flow: Flow) -> str:
 
 
 def size_warning(size: int) -> str | None:
-    """What a ``--size`` that does not halve evenly costs, in a line; None where it costs nothing.
-
-    Examples:
-        >>> size_warning(33)
-        'images of 33 × 33 do not halve evenly: the network has 1 stage; --size 32 would give it 3'
-        >>> size_warning(32)
-    """
+    """What a ``--size`` that does not halve evenly costs, in a line, if it costs anything."""
     stages, near = _stages(size, size), round(size / 4) * 4
     more = _stages(near, near)
     if size < 8 or more <= stages:  # smaller ones are not halved anyway

@@ -22,12 +22,7 @@ from mintnet.training.recipe import data_and_kind
 
 
 def stream(seed: int, purpose: str) -> int:
-    """A seed of its own for each use of a run's seed.
-
-    Examples:
-        >>> stream(0, "noise") != stream(0, "flip") != stream(1, "flip")
-        True
-    """
+    """A seed of its own for each use of a run's seed."""
     digest = hashlib.sha256(f"{seed} {purpose}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 2
 
@@ -39,13 +34,7 @@ def permutation(seed: int, epoch: int, count: int) -> Tensor:
 
 
 def held_out(count: int, share: float) -> tuple[Tensor, Tensor]:
-    """Places of training images, and of those held out, the same for every seed; both ascending.
-
-    Examples:
-        >>> train, validation = held_out(100, 0.05)
-        >>> len(train), len(validation)
-        (95, 5)
-    """
+    """Places of training images, and of those held out, the same for every seed; both ascending."""
     kept = round(count * share)
     generator = torch.Generator().manual_seed(stream(0, "held out"))
     order = torch.randperm(count, generator=generator)

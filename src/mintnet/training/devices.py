@@ -28,12 +28,7 @@ ACCELERATORS = ("auto", "cpu", "cuda", "gpu", "mps")
 
 @dataclass(frozen=True)
 class Devices:
-    """How many devices, of which kind, on how many machines; see the fields of `Recipe`.
-
-    Examples:
-        >>> Devices("2", accelerator="cpu").resolved()
-        (2, 1)
-    """
+    """How many devices, of which kind, on how many machines; see the fields of `Recipe`."""
 
     devices: str | None = None
     nodes: int | None = None
@@ -71,10 +66,6 @@ def is_first_process() -> bool:
     """Whether this is the first of all processes: it alone judges, prints and writes files.
 
     The answer is needed before anything is set up, so it comes from the environment.
-
-    Examples:
-        >>> is_first_process()
-        True
     """
     known = os.environ.get
     if (rank := known("RANK")) is not None:  # torchrun
@@ -112,12 +103,7 @@ def make_fabric(devices: Devices, mixed: bool = False) -> Fabric:
 
 
 def chosen_precision(precision: str, devices: Devices) -> str:
-    """What ``auto`` means here: bf16 where matrix units have it, else float32.
-
-    Examples:
-        >>> chosen_precision("auto", Devices(accelerator="cpu"))
-        'float32'
-    """
+    """What ``auto`` means here: bf16 where matrix units have it, else float32."""
     if precision != "auto":
         return precision
     return "bf16" if devices.cuda and torch.cuda.get_device_capability() >= (8, 0) else "float32"
@@ -126,14 +112,7 @@ def chosen_precision(precision: str, devices: Devices) -> str:
 def fast_path(
     task: Task, precision: str, devices: Devices, plain: bool = False
 ) -> tuple[FastPath | None, str]:
-    """The fast path of a task on a GPU, or None; and a line to print about it.
-
-    Examples:
-        >>> from mintnet.models import Flow
-        >>> from mintnet.training.task import DensityTask
-        >>> fast_path(DensityTask(Flow.preset("digits")), "float32", Devices(accelerator="cpu"))
-        (None, '')
-    """
+    """The fast path of a task on a GPU, or None; and a line to print about it."""
     if not devices.cuda:
         return None, ""
     if plain:
@@ -167,13 +146,7 @@ def why_not_compiled() -> str:
 
 @contextmanager
 def cpu_threads(threads: int | None, dimensions: int) -> Iterator[None]:
-    """That many threads within this block; if None, one for images of few dimensions.
-
-    Examples:
-        >>> with cpu_threads(None, dimensions=64):
-        ...     torch.get_num_threads()
-        1
-    """
+    """That many threads within this block; if None, one for images of few dimensions."""
     before = torch.get_num_threads()
     chosen = (1 if dimensions <= SMALL else before) if threads is None else threads
     if chosen < 1:
@@ -187,13 +160,7 @@ def cpu_threads(threads: int | None, dimensions: int) -> Iterator[None]:
 
 @contextmanager
 def float32_math(tf32: bool) -> Iterator[None]:
-    """Products of float32 numbers in TF32 or in true float32, on devices that have both.
-
-    Examples:
-        >>> with float32_math(tf32=False):
-        ...     torch.backends.cudnn.allow_tf32
-        False
-    """
+    """Products of float32 numbers in TF32 or in true float32, on devices that have both."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
     matmul.allow_tf32 = cudnn.allow_tf32 = tf32

@@ -16,12 +16,6 @@ class Interruption:
 
     A step that is broken off would leave weights and moments between two steps. Where Python
     gives no signals (outside the main thread) nothing changes.
-
-    Examples:
-        >>> interruption = Interruption()
-        >>> with interruption.watched():
-        ...     interruption.asked
-        False
     """
 
     def __init__(self) -> None:

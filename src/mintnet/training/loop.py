@@ -190,19 +190,17 @@ def _same_images(folder: RunFolder, before: dict[str, Any], now: dict[str, Any])
 @contextmanager
 def _warnings_shown(progress: Progress) -> Iterator[None]:
     """Warnings of the library as lines of the run, each once."""
-    seen: set[str] = set()
+    seen: list[str] = []
+    logger, handler = logging.getLogger("mintnet"), logging.Handler(logging.WARNING)
 
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if (text := record.getMessage()) not in seen:
-                seen.add(text)
-                progress.note(f"warning: {text}")
+    def show(record: logging.LogRecord) -> None:
+        if (text := record.getMessage()) not in seen:
+            seen.append(text)
+            progress.note(text)
 
-    logger, handler = logging.getLogger("mintnet"), Handler(logging.WARNING)
-    if type(progress) is Progress:  # nobody watches: leave them to whoever logs
-        yield
-        return
-    logger.addHandler(handler)
+    handler.emit = show  # type: ignore[method-assign]
+    if type(progress) is not Progress:  # it would log them again
+        logger.addHandler(handler)
     try:
         yield
     finally:

@@ -73,14 +73,7 @@ def load_state(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
 
 
 def kernels_of(model: nn.Module) -> tuple[dict[nn.Parameter, Tensor | None], list[nn.Parameter]]:
-    """Matrices and kernels with the masks of their entries, and all other parameters.
-
-    Examples:
-        >>> from mintnet import MintLayer
-        >>> kernels, others = kernels_of(MintLayer(3, 4, (8, 8)))
-        >>> len(kernels), len(others)  # W¹, W², W³; three biases and t
-        (3, 4)
-    """
+    """Matrices and kernels with the masks of their entries, and all other parameters."""
     kernels: dict[nn.Parameter, Tensor | None] = {}
     others = []
     for module in model.modules():
@@ -96,13 +89,7 @@ def kernels_of(model: nn.Module) -> tuple[dict[nn.Parameter, Tensor | None], lis
 
 
 def orthogonalized(matrices: Tensor) -> Tensor:
-    """About U Vᵀ for matrices U S Vᵀ of shape (n, rows, columns), by Newton-Schulz iteration.
-
-    Examples:
-        >>> s = torch.linalg.svdvals(orthogonalized(torch.randn(2, 5, 30)))
-        >>> bool((0.6 < s).all()) and bool((s < 1.3).all())
-        True
-    """
+    """About U Vᵀ for matrices U S Vᵀ of shape (n, rows, columns), by Newton-Schulz iteration."""
     if matrices.shape[-2] > matrices.shape[-1]:
         return orthogonalized(matrices.mT).mT  # the smaller square is cheaper
     a, b, c = QUINTIC
@@ -121,19 +108,8 @@ class Muon(torch.optim.Adam):
         m ← β m + (1 − β) g,   W ← W − α c U Vᵀ,   where U S Vᵀ = (1 − β) g + β m
 
     Each kernel is a matrix with one row for each output, c makes entries move by 0.2 α in the root
-    mean square, and masked entries stay 0.
-
-    Args:
-        kernels: kernels with their masks, None for no mask.
-        others: parameters for Adam.
-        dtype: of the matrix products, where it is not the kernels' own.
-        options: of `torch.optim.Adam`.
-
-    Examples:
-        >>> layer = nn.Linear(4, 3)
-        >>> optimizer = Muon({layer.weight: None}, [layer.bias], lr=1e-2)
-        >>> layer(torch.ones(2, 4)).square().sum().backward()
-        >>> _ = optimizer.step()
+    mean square, and masked entries stay 0. ``kernels`` come with their masks, None for no mask;
+    ``dtype`` is that of the matrix products; ``options`` are those of `torch.optim.Adam`.
     """
 
     def __init__(

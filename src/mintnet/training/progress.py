@@ -53,20 +53,12 @@ class ConsoleProgress(Progress):
         self._total, self._printed = 0, time.monotonic()
 
     def start(self, step: int, total: int) -> None:
-        self._total, self._printed = total, time.monotonic()
-        if not self.console.is_terminal:
-            return
-        self._bar = Bar(
-            TextColumn("training"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-            TimeRemainingColumn(),
-            console=self.console,
-            refresh_per_second=4,
-        )
-        self._task = self._bar.add_task("", total=total, completed=step, figures="")
-        self._bar.start()
+        self._total = total
+        if self.console.is_terminal:
+            ends = MofNCompleteColumn(), TextColumn("{task.fields[figures]}"), TimeRemainingColumn()
+            self._bar = Bar(TextColumn("training"), BarColumn(), *ends, console=self.console)
+            self._task = self._bar.add_task("", total=total, completed=step, figures="")
+            self._bar.start()
 
     def step(self, step: int, figures: dict[str, float]) -> None:
         if self._bar is not None:
@@ -90,7 +82,4 @@ class ConsoleProgress(Progress):
 
 
 def _line(figures: dict[str, float]) -> str:
-    return "  ".join(
-        f"{name} {value:.0f}" if value >= 100 else f"{name} {value:.3f}"
-        for name, value in figures.items()
-    )
+    return "  ".join(f"{n} {x:.0f}" if x >= 100 else f"{n} {x:.3f}" for n, x in figures.items())

@@ -36,10 +36,6 @@ class Recipe:
 
     Losses are in nats per image, which ``eps`` and ``clip`` belong to. Milestones and ``hold`` are
     shares of the run, so that a schedule keeps its form when the length of the run changes.
-
-    Examples:
-        >>> Recipe.of("digits", batch_size=64, epochs=None).batch_size
-        64
     """
 
     preset: str

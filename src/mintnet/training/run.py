@@ -38,14 +38,7 @@ SLOW_VALIDATION = ((1024, 256), (math.inf, 64))
 class Run:
     """A run: `fit` is the loop. All that it must remember is a step number and the step's tensors.
 
-    Args:
-        recipe: every option.
-        data: the training images; those to hold out are chosen here.
-        task: the model and its loss.
-        folder: where files go; the first process alone writes.
-        progress: is told how the run goes.
-        facts: about the data, for the saved models.
-        state: the checkpoint to go on from.
+    ``facts`` are about the data, for saved models; ``state`` is the checkpoint to go on from.
     """
 
     def __init__(
@@ -81,7 +74,6 @@ class Run:
         """Train to the end, or to Ctrl-C."""
         self._set_up(fabric)
         recipe, progress = self.recipe, self.progress
-        self._introduce()
         progress.start(self.done, self.total)
         with self.interruption.watched():
             for places in self._batches():
@@ -131,13 +123,17 @@ class Run:
             self.labels = None if self.labels is None else self.labels.to(device)
         self._sums, self._seen, self._since = dict[str, float](), 0, self.seconds
         self._timed: list[float] | None = []
+        self._events: Any = None
+        if self.recipe.tensorboard and fabric.is_global_zero:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                raise RunError("no TensorBoard: pip install mintnet[tensorboard]") from None
+            self._events = SummaryWriter(self.folder.path / "tensorboard")
         self._saved = time.monotonic()
-
-    def _introduce(self) -> None:
-        parameters = self.task.describe()["parameters"]
         self.progress.note(
-            f"{parameters:,} parameters; {self.total:,} steps of {self.batch_size} images on "
-            f"{self.fabric.device}"
+            f"{self.task.describe()['parameters']:,} parameters; {self.total:,} steps of "
+            f"{self.batch_size} images on {device}"
         )
         if some := len(self.held) - len(self.validated):
             self.progress.note(f"{some:,} held-out images are left out of validation: it is slow")
@@ -165,13 +161,10 @@ class Run:
             self.left_out += 1
             self._write("left out", {"in_a_row": self.left_out})
             if self.left_out == 1:
-                self.progress.note(
-                    f"step {self.done} is left out: its loss or gradient is not finite"
-                )
+                self.progress.note(f"step {self.done} is left out: loss or gradient not finite")
             if self.left_out > min(PATIENCE, self.total // 10):
-                self._give_up(
-                    f"the loss is {outcome.means['loss']:g}, its gradient {outcome.norm:g}"
-                )
+                loss = outcome.means["loss"]
+                self._give_up(f"the loss is {loss:g}, its gradient {outcome.norm:g}")
         else:
             self.left_out = 0
             for name, value in outcome.means.items():
@@ -227,13 +220,11 @@ class Run:
         task, fabric, names = self.step.averaged, self.fabric, ("loss", *self.task.figures)
         own = part_of(self.validated, fabric.global_rank, fabric.world_size)
         sums = torch.zeros(len(names), dtype=torch.float64)
+        seed = stream(0, "validation noise")
         task.model.eval()
         with true_float32():
             for places in own.split(max(self.batch_size, 32)):
-                found = (t if t is None else t.to(fabric.device) for t in self._look_up(places))
-                images, labels, index = found
-                assert images is not None and index is not None
-                seed = stream(0, "validation noise")
+                images, labels, index = fabric.to_device(self._look_up(places))
                 measured = task.measure(Batch(images, labels, index, seed, draw=0))
                 sums += torch.stack([measured[name].double().sum() for name in names]).cpu()
         task.model.train()
@@ -253,12 +244,10 @@ class Run:
         return every > 0 and self.done % every == 0
 
     def _sample(self, last: bool) -> None:
-        flow = self.step.averaged.model
-        if self.recipe.sample_every == 0 or not isinstance(flow, Flow):
+        flow, images = self.step.averaged.model, None
+        wanted = isinstance(flow, Flow) and self.recipe.sample_every != 0
+        if not wanted or not self.fabric.is_global_zero:
             return
-        if not self.fabric.is_global_zero:
-            return
-        images = None
         with self.interruption.cancels():
             try:
                 images = self.sampler.draw(flow, self.seconds, last)
@@ -278,8 +267,8 @@ class Run:
             self._give_up("the weights are no longer finite")
         self._save_model("last")
         about = {"step": self.done, "best": self.best, "best_step": self.best_step}
-        state = {**about, "seconds": self.seconds, **self.step.state_dict()}
-        self.folder.write_checkpoint(state)
+        about["seconds"] = self.seconds
+        self.folder.write_checkpoint({**about, **self.step.state_dict()})
 
     def _save_model(self, name: str) -> None:
         """The EMA weights, or the weights where there is no average, as a model folder."""
@@ -292,12 +281,10 @@ class Run:
         return self.interruption.asked if self.fabric.world_size == 1 else outcome.stop
 
     def _give_up(self, reason: str) -> None:
-        saved = self.folder.last.exists()
-        if self.fabric.is_global_zero and not saved and self.step.is_finite():
-            self._save_model("last")
-            saved = True
         last = self.folder.last
-        kept = f"the weights saved last are in {last}" if saved else "no weights are saved"
+        if not last.exists() and self.step.is_finite():
+            self._save_model("last")
+        kept = f"the weights saved last are in {last}" if last.exists() else "no weights are saved"
         raise RunError(
             f"{reason} at step {self.done}, so the run stops; {kept}: try a lower learning rate "
             f"or clip the gradient, in another run"
@@ -309,23 +296,9 @@ class Run:
             return
         epoch = self.done / self.per_epoch
         self.folder.add_metrics({"kind": kind, "step": self.done, "epoch": epoch, **figures})
-        if self.recipe.tensorboard:
-            for name, value in figures.items():
-                if isinstance(value, float):
-                    self._writer.add_scalar(f"{kind}/{name}", value, self.done)
-
-    @property
-    def _writer(self) -> Any:
-        if not hasattr(self, "_events"):
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError:
-                raise RunError(
-                    "TensorBoard is not installed: pip install mintnet[tensorboard], or leave out "
-                    "--tensorboard"
-                ) from None
-            self._events = SummaryWriter(self.folder.path / "tensorboard")
-        return self._events
+        for name, value in figures.items() if self._events is not None else ():
+            if isinstance(value, float):
+                self._events.add_scalar(f"{kind}/{name}", value, self.done)
 
     def figures(self, resumed_from: int | None) -> dict[str, Any]:
         """The run's figures as plain data."""

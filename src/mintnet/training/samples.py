@@ -22,16 +22,7 @@ LEAST = 5.0
 
 
 class Sampler:
-    """Draws as many samples as the time allows, and leaves grids out that would take too long.
-
-    Args:
-        count: images in a grid.
-
-    Examples:
-        >>> sampler = Sampler(4)
-        >>> sampler.draw(Flow.preset("digits"), elapsed=60.0, last=True).shape
-        torch.Size([4, 1, 8, 8])
-    """
+    """Draws as many samples as the time allows, and leaves grids out that would take too long."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -66,12 +57,7 @@ class Sampler:
 
 
 def grid(images: Tensor, levels: int, scale: int = 1) -> NDArray[np.uint8]:
-    """Images side by side in about a square, with a line between. Shape: (height, width, C).
-
-    Examples:
-        >>> grid(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), levels=17).shape
-        (19, 19, 1)
-    """
+    """Images side by side in about a square, with a line between. Shape: (height, width, C)."""
     count, c, h, w = images.shape
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)

@@ -81,7 +81,7 @@ class Step:
             self._averages = [*kept.parameters(), *float_buffers(kept)]
         fast = task.fast
         self.optimizer = make_optimizer(model, recipe, None if fast is None else fast.dtype)
-        self.batch: Batch | None = None  # filled anew by each call, at the same place in memory
+        self.batch: Batch | None = None  # each call fills it, at the same place in memory
         self.epoch = torch.zeros((), dtype=torch.long, device=self.device)
         self.rate = torch.zeros((), device=self.device)
         """1 − decay of the EMA weights."""
@@ -145,29 +145,25 @@ class Step:
         """Put a batch where the captured step reads it."""
         if self.batch is None:
             seed = stream(self.recipe.seed, "noise")
-            empty = (torch.empty_like(t, device=self.device) for t in (images, index))
-            own, places = empty
-            to = None if labels is None else torch.empty_like(labels, device=self.device)
-            self.batch = Batch(own, to, places, seed, self.epoch)
-        self.batch.images.copy_(images, non_blocking=True)
-        self.batch.index.copy_(index, non_blocking=True)
-        if labels is not None and self.batch.labels is not None:
-            self.batch.labels.copy_(labels, non_blocking=True)
+            places = [
+                t if t is None else t.to(self.device).clone() for t in (images, labels, index)
+            ]
+            self.batch = Batch(*places, seed, self.epoch)  # type: ignore[arg-type, call-arg]
+        batch = self.batch
+        for place, tensor in ((batch.images, images), (batch.labels, labels), (batch.index, index)):
+            if place is not None and tensor is not None:
+                place.copy_(tensor, non_blocking=True)
 
     def _over_processes(self, means: Tensor) -> Tensor:
         """Gradients and means summed, statistics averaged over all processes: one collective."""
         fabric = self.fabric
         if fabric is None or fabric.world_size == 1:
             return means
-        for parameter in self.parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        shared = [p.grad for p in self.parameters if p.grad is not None]
         for statistic in self.statistics:
             statistic.div_(fabric.world_size)
-        shared += [*self.statistics, means, self.stop]
-        dtype = means.dtype
-        joined = torch.cat([tensor.detach().flatten().to(dtype) for tensor in shared])
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        shared = [*gradients, *self.statistics, means, self.stop]
+        joined = torch.cat([tensor.flatten().to(means.dtype) for tensor in shared])
         joined = fabric.all_reduce(joined, reduce_op="sum")  # type: ignore[assignment]
         for tensor, total in zip(shared, joined.split([t.numel() for t in shared]), strict=True):
             tensor.copy_(total.view_as(tensor))
@@ -215,11 +211,8 @@ class Step:
         for group in optimizer["param_groups"]:
             group["lr"] = float(group["lr"])
         averaged = self.averaged.model.state_dict() if self.recipe.ema else {}
-        return {
-            "model": self.task.model.state_dict(),
-            "averaged": averaged,
-            "optimizer": optimizer,
-        }
+        model = self.task.model.state_dict()
+        return {"model": model, "averaged": averaged, "optimizer": optimizer}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """The reverse of `state_dict`."""
@@ -230,11 +223,6 @@ class Step:
 
 
 def float_buffers(model: nn.Module) -> list[Tensor]:
-    """The running statistics that a model keeps besides its parameters.
-
-    Examples:
-        >>> len(float_buffers(nn.BatchNorm2d(3)))
-        2
-    """
+    """The running statistics that a model keeps besides its parameters."""
     saved = model.state_dict(keep_vars=True)
     return [b for n, b in model.named_buffers() if n in saved and b.is_floating_point()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,22 +39,6 @@ class FastPath:
 
     dtype: torch.dtype
     compiled: bool
-
-
-class Task(Protocol):
-    """A model and its loss; the first of its ``figures`` chooses the best weights."""
-
-    figures: tuple[str, ...]
-    fast: FastPath | None
-
-    model: Any
-
-    def measure(self, batch: Batch) -> dict[str, Tensor]:
-        """``loss`` in nats and the figures of each image, (batch,), without waiting for a GPU."""
-        ...
-
-    def why_not_fast(self) -> str: ...
-    def describe(self) -> dict[str, Any]: ...
 
 
 class DensityTask:
@@ -103,13 +87,6 @@ class ClassificationTask:
     """Cross entropy: the loss is − log p of the true class, in nats, with smoothed labels.
 
     Figures are ``error``, 1 for a mistake, and ``nats``, the loss without smoothing.
-
-    Examples:
-        >>> from mintnet.models import Classifier
-        >>> task = ClassificationTask(Classifier.preset("digits").eval())
-        >>> images, labels = torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.zeros(3).long()
-        >>> sorted(task.measure(Batch(images, labels, torch.arange(3), seed=0, draw=0)))
-        ['error', 'loss', 'nats']
     """
 
     figures: tuple[str, ...] = ("error", "nats")
@@ -145,6 +122,9 @@ class ClassificationTask:
 
     def describe(self) -> dict[str, Any]:
         return {**self.model.describe(), "parameters": self.model.parameter_count()}
+
+
+Task = DensityTask | ClassificationTask
 
 
 def check_labels(data: ImageData, classes: int, where: str) -> None:
