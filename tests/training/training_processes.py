@@ -5,9 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from mintnet.training import RunFolder
+from mintnet.training.step import Step
 
 WORKER = Path(__file__).with_name("worker.py")
 TINY = {"pairs": [1, 1], "filters": [3, 1], "batch_size": 16, "sample_every": 0}
@@ -47,3 +49,34 @@ def same(a, b):
 def same_state(a, b):
     """Whether two runs have the same weights, moments and EMA weights, to the bit."""
     return all(same(state(a)[name], state(b)[name]) for name in ("model", "optimizer", "averaged"))
+
+
+def contents(folder):
+    return {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.rglob("*") if p.is_file()}
+
+
+def before_step(monkeypatch, action):
+    """Call ``action(step, number)`` before each step of training."""
+    take = Step.__call__
+
+    def watched(self, *arguments, **named):
+        action(self, named["number"])
+        return take(self, *arguments, **named)
+
+    monkeypatch.setattr(Step, "__call__", watched)
+
+
+class Stop(Exception):
+    pass
+
+
+def stopped_at(monkeypatch, tiny, run, step, **options):
+    """A run that is broken off before a step, as by a kill."""
+
+    def stop(_, number):
+        if number == step:
+            raise Stop
+
+    with monkeypatch.context() as patch, pytest.raises(Stop):
+        before_step(patch, stop)
+        tiny(run, **options)

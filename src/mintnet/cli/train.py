@@ -24,16 +24,15 @@ PRESET = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PRESET")]
 
 @dataclass(kw_only=True)
 class Train(Command):
-    """Train a preset on its data.
+    """Train a preset on its data; mintnet train PRESET --help shows the values that it uses.
 
-    PRESET is digits, mnist, cifar10, imagenet32, or folder for pictures of your own; classifiers:
-    digits-classifier, mnist-classifier, cifar10-classifier, mnist-resnet, cifar10-resnet. The run
-    folder gets the weights (last and best), the metrics, samples and all that --resume needs.
-    mintnet train PRESET --help shows the values that a preset uses.
+    The run folder gets the weights (last and best), the metrics, samples and all that --resume
+    needs. Options left out are the preset's, or those of the run that is resumed.
     """
 
     preset: PRESET
-    """What to train, on which images."""
+    """digits, mnist, cifar10, imagenet32, or folder for pictures of your own; classifiers:
+    digits-classifier, mnist-classifier, cifar10-classifier, mnist-resnet, cifar10-resnet."""
     run_folder: RUN = None
     """Run folder, new or empty."""
     resume: bool = False

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from mintnet.training.devices import is_first_process
+
 
 class Interruption:
     """The first Ctrl-C inside `watched` is noted, a second one raises KeyboardInterrupt at once.
@@ -48,5 +50,5 @@ class Interruption:
         if self.asked or self._at_once:
             raise KeyboardInterrupt
         self.asked = True
-        # print could be interrupted in the middle of a line, and refuse
-        os.write(2, b"\nstopping after this step, with a checkpoint; Ctrl-C again: at once\n")
+        if is_first_process():  # print could be interrupted in the middle of a line, and refuse
+            os.write(2, b"\nstopping after this step, with a checkpoint; Ctrl-C again: at once\n")

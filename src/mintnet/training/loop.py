@@ -64,10 +64,11 @@ def train(
     try:
         with disk_errors(folder.path), _warnings_shown(progress):
             return _train(preset, folder, resume, progress, options, first)
-    except ValueError:
+    except (ValueError, KeyboardInterrupt) as error:
         if first:
             raise
-        raise SystemExit(1) from None  # the first process says why
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        raise SystemExit(code) from None  # the first process says why
     finally:
         progress.stop()
 
