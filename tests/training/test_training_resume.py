@@ -113,10 +113,10 @@ def test_resume_of_a_finished_run_does_nothing(tmp_path, tiny):
 
 @pytest.mark.parametrize(
     ("longer", "steps"),
-    [({"max_steps": 14}, 14), ({"epochs": 3}, 3 * 13), ({"epochs": 2, "max_steps": 20}, 20)],
+    [({"max_steps": 14}, 14), ({"epochs": 2}, 2 * 13), ({"epochs": 4, "max_steps": 20}, 20)],
 )
 def test_a_finished_run_can_be_extended(tmp_path, tiny, monkeypatch, longer, steps):
-    options = {"batch_size": 100, "epochs": 1, "max_steps": 10}
+    options = {"batch_size": 100, "epochs": 3, "max_steps": 10}
     tiny(tmp_path / "run", **options)
     given = {"batch_size": 100, "epochs": None, "max_steps": None, **longer}
     figures = tiny(tmp_path / "run", resume=True, **given)

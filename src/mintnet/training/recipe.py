@@ -1,4 +1,5 @@
 """Every option of a training run, listed once, for presets, the command line and run.json."""
+# ruff: noqa: RUF009 - `option` makes a field
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ class Recipe:
         "auto", "optimization", "auto: bf16 on a GPU that has it, else float32."
     )
 
-    checkpoint_every: int | None = option(None, "output", "Steps.", "30 seconds")
+    checkpoint_every: int | None = option(None, "output", "In steps.", "every 30 seconds")
     sample_every: int | None = option(None, "output", SAMPLES, "ten grids in a run")
     sample_count: int = option(64, "output", "Images in a grid of samples, where time allows.")
     validate_every: int = option(1, "output", "Epochs between validations.")
@@ -88,7 +89,7 @@ class Recipe:
     devices: str = option("1", "devices", "A number, or auto; torchrun and SLURM set it.")
     nodes: int = option(1, "devices", "Machines; torchrun and SLURM set it.")
     accelerator: Accelerator = option("auto", "devices", "Kind of device.")
-    threads: int | None = option(None, "devices", "Of a process.", "all, or 1 for tiny images")
+    threads: int | None = option(None, "devices", "CPU threads.", "all, or 1 for tiny images")
     plain: bool = option(False, "devices", "No fast path and no CUDA graph on a GPU.")
 
     def __post_init__(self) -> None:
@@ -99,9 +100,8 @@ class Recipe:
             if (value := getattr(self, name)) not in choices:
                 raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(choices)}")
         at_least = {"epochs": 1, "batch_size": 1, "nodes": 1, "report_every": 1, "sample_count": 1}
-        at_least |= {"threads": 1}
         zero = ("max_steps", "warmup", "weight_decay", "clip", "checkpoint_every", "sample_every")
-        at_least |= dict.fromkeys((*zero, "validate_every"), 0)
+        at_least |= {"threads": 1, **dict.fromkeys((*zero, "validate_every"), 0)}
         for name, least in at_least.items():
             value = getattr(self, name)
             if value is not None and not least <= value < float("inf"):
@@ -143,6 +143,8 @@ class Recipe:
                 f"--run"
             )
         given = {name: value for name, value in given.items() if value is not None}
+        if given.get("precision") == "auto":
+            del given["precision"]  # it was chosen when the run began
         wanted = replace(self, **given)
         for name in sorted(given.keys() - FREE):
             before, now = getattr(self, name), getattr(wanted, name)
@@ -151,7 +153,7 @@ class Recipe:
                     f"{run} was begun with {name.replace('_', ' ')} {before}, not {now}; resume it "
                     f"without that option, or name another folder with --run"
                 )
-        if wanted.epochs > self.epochs and "max_steps" not in given:
+        if wanted.epochs != self.epochs and "max_steps" not in given:
             wanted = replace(wanted, max_steps=0)  # or the old limit would end the longer run
         return wanted
 
@@ -250,9 +252,7 @@ RECIPES: dict[str, Recipe] = {
         # The paper's 350,000 steps come before the tenth epoch ends.
         _flow("imagenet32", epochs=10, max_steps=350_000),
         # For some hundred pictures of one's own: about ten minutes on two cores.
-        Recipe(
-            "folder", epochs=100, learning_rate=2e-3, clip=3000.0, ema=0.99, augmentation="flip"
-        ),
+        Recipe("folder", learning_rate=3e-3, clip=1500.0, warmup=20, ema=0.99, augmentation="flip"),
         _classifier("digits-classifier", epochs=40, warmup=20, **_SMALL),
         _classifier("mnist-classifier", epochs=10, warmup=450),
         _classifier("cifar10-classifier", **_CIFAR),
