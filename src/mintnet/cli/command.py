@@ -47,7 +47,7 @@ class Command(ABC):
 
 def origin(command: Command) -> dict[str, Any]:
     """What figures come from: the command as typed, the commit, and the weights of a model."""
-    from mintnet.bench.machine import commit
+    from mintnet.analysis.origin import commit
     from mintnet.files import sha256
     from mintnet.models.locate import locate
     from mintnet.models.storage import WEIGHTS
@@ -75,8 +75,8 @@ class ModelCommand(Command):
     step: float | None = None
     """α of Algorithm 1, with --solver fixed-point; 1 if not given."""
 
-    max_steps: int | None = None
-    """T of Algorithm 1, with --solver fixed-point; 120 if not given."""
+    solver_steps: int | None = None
+    """The most steps of Algorithm 1 in each layer, with --solver fixed-point; 120 if not given."""
 
     def open(self) -> OpenModel:
         """The model, on its device."""
@@ -91,9 +91,9 @@ class ModelCommand(Command):
         if self.solver == "fixed-point":
             return FixedPoint(
                 step=1.0 if self.step is None else self.step,
-                max_steps=120 if self.max_steps is None else self.max_steps,
+                max_steps=120 if self.solver_steps is None else self.solver_steps,
             )
-        for name, value in (("--step", self.step), ("--max-steps", self.max_steps)):
+        for name, value in (("--step", self.step), ("--solver-steps", self.solver_steps)):
             if value is not None:
                 raise ValueError(
                     f"{name} belongs to Algorithm 1, and the solver is {self.solver}; "
@@ -103,27 +103,34 @@ class ModelCommand(Command):
 
 
 @dataclass(kw_only=True)
-class DataCommand(ModelCommand):
-    """A command about a trained model and images of its kind."""
+class DataOptions:
+    """Which images a command takes."""
 
     data: Path | None = None
-    """The folder with the data set's files; digits need none, nor does MNIST where a few do."""
+    """Folder with the data set's files; the one it was trained on if not given. Digits need none,
+    and of MNIST some test images ship with the package."""
 
-    data_set: Annotated[str | None, tyro.conf.arg(aliases=["--name"])] = None
+    data_set: str | None = None
     """The data set, where it is not the model's own: digits, mnist, cifar10, imagenet32, folder."""
 
     split: Literal["test", "train"] = "test"
     """Which part of the data set."""
 
-    def images(self, model: OpenModel, few: bool = False) -> ImageData:
-        """The images that the options name; ``few`` as of `OpenModel.images`."""
+    def images(self, model: OpenModel) -> ImageData:
+        """The images that the options name; says so where they are those of the package."""
         from mintnet.cli.output import console
         from mintnet.data.mnist_slice import SLICE
 
-        data = model.images(self.data, self.data_set, self.split, few)
+        data = model.images(self.data, self.data_set, self.split)
         if data.name == SLICE:
-            words = (
-                f"{len(data)} test images of MNIST come with the package; --data DIR takes others"
+            console().print(
+                f"These are the {len(data)} images of MNIST's test set that ship with the package; "
+                "--data DIR takes all 10,000.",
+                style="dim",
             )
-            console().print(words, style="dim")
         return data
+
+
+@dataclass(kw_only=True)
+class DataCommand(DataOptions, ModelCommand):
+    """A command about a trained model and images of its kind."""

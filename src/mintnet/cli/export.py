@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from mintnet.cli.command import Command, Model
-from mintnet.cli.output import console, strong
+from mintnet.cli.output import check_new_folder, console, strong
 
 
 @dataclass(kw_only=True)
@@ -34,8 +34,7 @@ class Export(Command):
         from mintnet.models.locate import load_model, locate
         from mintnet.models.storage import WEIGHTS, export_model
 
-        if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
-            raise ValueError(f"{self.out} is there already and not empty; name another folder")
+        check_new_folder(self.out)
         source = locate(self.model)
         load_model(source)  # a damaged model is not passed on
         rounding = export_model(source, self.out, half=self.precision == "half")

@@ -1,21 +1,16 @@
-"""Images through the network and back: Fig. 4b and the error that Fig. 4a plots."""
+"""Images through the network and back (Fig. 4b), and the error that Fig. 4a plots."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mintnet.figures.grid import image_grid
-from mintnet.figures.layers import BATCH, join_solutions, solve_aloud
+from mintnet.analysis.layers import Progress
 from mintnet.models import Flow
 from mintnet.solvers import Solution, Solver
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 LEAST = 1e-18  # below what float32 can tell apart; its logarithm is finite
 
@@ -47,20 +42,19 @@ class Reconstruction:
         return float(logs(self.errors).mean().exp())
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as plain data."""
         return {
             "images": len(self.originals),
             "byte_exact": self.exact,
             "mean_error": float(self.errors.mean()),
             "typical_error": self.typical_error,
             "worst_error": float(self.errors.max()),
-            "certified": int(self.solution.converged.sum()),
+            "verified": int(self.solution.converged.sum()),
             "worst_residual": float(self.solution.residual.max()),
         }
 
 
 def logs(errors: Tensor) -> Tensor:
-    """Logarithms of errors, finite ones."""
+    """Logarithms of errors, all finite."""
     return errors.double().clamp(min=LEAST).log()
 
 
@@ -69,12 +63,10 @@ def reconstruct(
     flow: Flow,
     images: Tensor,
     solver: Solver | None = None,
-    batch: int = BATCH,
-    tick: Callable[[float], None] | None = None,
+    batch_size: int = 64,
+    progress: Progress | None = None,
 ) -> Reconstruction:
-    """Encode images and decode them again; ``tick`` hears of layers, as shares of the images.
-
-    Shape: images (N, C, H, W) uint8.
+    """Encode uint8 images (N, C, H, W) and decode them again.
 
     Examples:
         >>> flow = Flow.preset("digits")
@@ -84,36 +76,16 @@ def reconstruct(
     """
     if not len(images):
         raise ValueError("expected at least one image; got none")
-    solutions = []
-    for part in images.split(batch):
-        solutions.append(solve_aloud(flow, flow.encode(part), solver, tick))
-    solution = join_solutions(solutions)
+    z = torch.cat([flow.encode(part) for part in images.split(batch_size)])
+    solution = flow.solve(z, solver, batch_size=batch_size, progress=progress)
     errors = pixel_error(flow, images, solution.value)
     return Reconstruction(images, flow.to_images(solution.value), errors, solution)
 
 
-def paired_grid(result: Reconstruction, levels: int, most: int = 48, columns: int = 16) -> Image:
-    """Rows of originals, each above the row of their reconstructions (Fig. 4b).
-
-    Args:
-        result: the images.
-        levels: number of grey levels.
-        most: how many pairs to show; only whole rows are.
-        columns: images in a row.
-    """
-    columns = min(columns, len(result.originals), most)
-    shown = min(most, len(result.originals)) // columns * columns
-    pairs = torch.stack([result.originals[:shown], result.images[:shown]])
-    rows = [row for part in pairs.split(columns, dim=1) for row in part]
-    gaps = tuple(range(1, len(rows) - 1, 2))
-    return image_grid(torch.cat(rows), levels, columns, width=800, row_gaps=gaps)
-
-
 def pixel_error(flow: Flow, images: Tensor, y: Tensor) -> Tensor:
-    """‖x − y‖² / D between images and pixels after the logit, both brought to [0, 1].
+    """‖x − y‖² / D between images and pixels after the logit, both brought to [0, 1]: (N,).
 
-    An entry that is not a number is as wrong as can be, and counts as an error of 1.
-    Shape: (N,).
+    An entry that is not a number counts as an error of 1, the largest there is.
 
     Examples:
         >>> flow = Flow.preset("digits")

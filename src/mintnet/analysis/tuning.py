@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mintnet.figures.invertibility import ErrorCurve, invert_with
-from mintnet.figures.reconstruction import pixel_error
-from mintnet.figures.style import Theme, legend
+from mintnet.analysis.invertibility import ErrorCurve, algorithm_1
+from mintnet.analysis.reconstruction import pixel_error
 from mintnet.models import Flow
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 COARSE = tuple(1 + k / 2 for k in range(9))
 """d = 1, 1.5, …, 5."""
 
-
 FLOOR = 1e-12
 """Errors below this are rounding, and count as equal."""
+
+TRIALS = 28
+"""At most this many steps are tried."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,6 @@ class Trial:
     round: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The trial as plain data."""
         return asdict(self)
 
 
@@ -53,20 +50,17 @@ def tune_step(
     flow: Flow,
     images: Tensor,
     iterations: int = 120,
-    tick: Callable[[Trial], None] | None = None,
+    report: Callable[[Trial], None] | None = None,
 ) -> list[Trial]:
     """Steps 1/d for d = 1, 1.5, …, 5, then by 0.05 around the best; the best comes first.
 
-    Each candidate inverts every layer with that many iterations of Algorithm 1. The one with the
+    Each candidate inverts every layer with that many steps of Algorithm 1. The one with the
     least reconstruction error wins; of those at the rounding floor, the step nearest to 1.
-
-    Shape: images (N, C, H, W) uint8.
 
     Examples:
         >>> flow = Flow.preset("digits")
         >>> images = torch.randint(0, 17, (2, 1, 8, 8), dtype=torch.uint8)
-        >>> trials = tune_step(flow, images, iterations=3)
-        >>> trials[0].divisor < 1.5
+        >>> tune_step(flow, images, iterations=3)[0].divisor < 1.5
         True
     """
     z = flow.encode(images)
@@ -76,16 +70,15 @@ def tune_step(
         for divisor in divisors:
             if divisor in trials:
                 continue
-            step = 1 / divisor
-            error = pixel_error(flow, images, invert_with(flow, z, step, iterations))
-            curve = ErrorCurve(step, (iterations,), error[None])
-            trials[divisor] = Trial(divisor, step, curve.centre[0], curve.spread[0], number)
-            if tick:
-                tick(trials[divisor])
+            error = pixel_error(flow, images, algorithm_1(flow, z, 1 / divisor, iterations))
+            curve = ErrorCurve(1 / divisor, (iterations,), error[None])
+            trials[divisor] = Trial(divisor, 1 / divisor, curve.centre[0], curve.spread[0], number)
+            if report:
+                report(trials[divisor])
 
     attempt(COARSE, 1)
-    attempt(around(min(trials.values(), key=_rank).divisor), 2)
-    return sorted(trials.values(), key=_rank)
+    attempt(around(min(trials.values(), key=rank).divisor), 2)
+    return sorted(trials.values(), key=rank)
 
 
 def around(divisor: float) -> list[float]:
@@ -102,26 +95,6 @@ def around(divisor: float) -> list[float]:
     return [k / 100 for k in near if k > 50]  # a step of 2 or more converges nowhere
 
 
-def draw_trials(axes: Axes, theme: Theme, trials: Sequence[Trial]) -> None:
-    """Draw the error of each candidate against its divisor."""
-    for number, colour in ((1, theme.colours[3]), (2, theme.colours[0])):
-        chosen = sorted((t for t in trials if t.round == number), key=lambda t: t.divisor)
-        label = ("first round, by 0.5", "second round, by 0.05")[number - 1]
-        axes.plot(
-            [t.divisor for t in chosen],
-            [max(t.error, 1e-18) for t in chosen],
-            "o-",
-            color=colour,
-            markersize=5 if number == 1 else 4,
-            label=label,
-        )
-    best = min(trials, key=_rank)
-    axes.axvline(best.divisor, color=theme.colours[1], linewidth=1.2, linestyle="--")
-    axes.set_yscale("log")
-    axes.set_xlabel("d, with α = 1/d")
-    axes.set_ylabel("reconstruction error ‖x − y‖² / D")
-    legend(axes, theme)
-
-
-def _rank(trial: Trial) -> tuple[float, float]:
+def rank(trial: Trial) -> tuple[float, float]:
+    """The smaller, the better."""
     return max(trial.error, FLOOR), abs(trial.divisor - 1)
