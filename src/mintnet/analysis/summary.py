@@ -10,8 +10,9 @@ from mintnet.models import Classifier, Flow, ResNet
 from mintnet.models.labelled import ImageClassifier
 
 CLASS_NAMES: dict[str, tuple[str, ...]] = {
-    "cifar10": tuple(
-        ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    "cifar10": (
+        *("airplane", "automobile", "bird", "cat", "deer"),
+        *("dog", "frog", "horse", "ship", "truck"),
     )
 }
 

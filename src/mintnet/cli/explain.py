@@ -159,8 +159,8 @@ class Explain(ModelCommand):
             data = opened.images(self.data)
         except ValueError as error:
             return image.flip(1), escape(f"{stands_in}: {error}.")
-        places = [] if data.labels is None else (data.labels == label).nonzero().flatten()
-        if not len(places):
+        places = None if data.labels is None else (data.labels == label).nonzero().flatten()
+        if places is None or not len(places):
             return image.flip(1), escape(f"{stands_in}: {data.name} has no class {label}.")
         distance = (data.images[places].double() - image.double()).square().flatten(1).sum(1)
         place = int(places[distance.argmin()])

@@ -71,11 +71,8 @@ def draw_error_curves(
 
 def draw_trials(axes: Axes, theme: Theme, trials: Sequence[Trial]) -> None:
     """Draw the error of each candidate against its divisor."""
-    rounds = (
-        ("first round, by 0.5", theme.colours[3]),
-        ("second round, by 0.05", theme.colours[0]),
-    )
-    for number, (label, colour) in enumerate(rounds, 1):
+    for number, label in enumerate(("first round, by 0.5", "second round, by 0.05"), 1):
+        colour = theme.colours[3 if number == 1 else 0]
         chosen = sorted((t for t in trials if t.round == number), key=lambda t: t.divisor)
         errors = [max(t.error, 1e-18) for t in chosen]
         axes.plot(
