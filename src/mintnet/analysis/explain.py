@@ -40,32 +40,19 @@ class Shown:
 
     Where the inversion is not verified there is no picture: the image is black, and all figures
     about it are NaN.
-
-    Attributes:
-        share: how far along the path.
-        image: (C, H, W) uint8, as it is shown: clipped and rounded.
-        wanted: (classes,) the logits of the features that were inverted.
-        logits: (classes,) recomputed from the image.
-        verified: whether the inversion is, in every layer and end to end.
-        residual: of the inversion, end to end.
-        padding_energy: mean square of what landed in the padding, and is not shown.
-        clipped: the share of pixels outside their range before they were clipped.
-        moved: root mean square of the change of pixels, as a share of their range.
-        moved_before: the same before clipping and rounding.
-        reached: whether the picture moved about as far as was asked for; of free moves alone.
     """
 
-    share: float
-    image: Tensor
-    wanted: Tensor
-    logits: Tensor
-    verified: bool = True
-    residual: float = 0.0
-    padding_energy: float = 0.0
-    clipped: float = 0.0
-    moved: float = 0.0
-    moved_before: float = 0.0
-    reached: bool = True
+    share: float  # how far along the path
+    image: Tensor  # (C, H, W) uint8, as it is shown: clipped and rounded
+    wanted: Tensor  # (classes,) the logits of the features that were inverted
+    logits: Tensor  # (classes,) recomputed from the image
+    verified: bool = True  # whether the inversion is, in every layer and end to end
+    residual: float = 0.0  # of the inversion, end to end
+    padding_energy: float = 0.0  # mean square of what landed in the padding, and is not shown
+    clipped: float = 0.0  # the share of pixels outside their range before they were clipped
+    moved: float = 0.0  # root mean square of the change of pixels, as a share of their range
+    moved_before: float = 0.0  # the same before clipping and rounding
+    reached: bool = True  # whether a free move came about as far as was asked for
 
     @property
     def predicted(self) -> int:
@@ -79,25 +66,24 @@ class Shown:
         """The probability of that class."""
         return float(self.logits.softmax(0).max())
 
-    def picture_figures(self, start: Tensor) -> dict[str, Any]:
-        """Figures that there are only where the picture is verified; None elsewhere."""
-        known: dict[str, Callable[[], Any]] = {
-            "predicted": lambda: self.predicted,
-            "probability": lambda: self.probability,
-            "logits": self.logits.tolist,
-            "logit_change": lambda: float((self.logits - start).abs().max()),
-            "picture_moved": lambda: self.moved,
-            "picture_moved_before_clipping": lambda: self.moved_before,
-            "clipped": lambda: self.clipped,
-            "padding_energy": lambda: self.padding_energy,
-        }
-        return {name: figure() if self.verified else None for name, figure in known.items()}
-
     def to_dict(self, start: Tensor) -> dict[str, Any]:
-        """The figures as plain data; ``start`` are the logits at the beginning of the path."""
+        """The figures as plain data; ``start`` are the logits at the beginning of the path.
+
+        Figures of the picture are None where it is not verified.
+        """
+        of_picture = {
+            "predicted": int(self.logits.argmax()),
+            "probability": self.probability,
+            "logits": self.logits.tolist(),
+            "logit_change": float((self.logits - start).abs().max()),
+            "picture_moved": self.moved,
+            "picture_moved_before_clipping": self.moved_before,
+            "clipped": self.clipped,
+            "padding_energy": self.padding_energy,
+        }
         return {
             "share": self.share,
-            **self.picture_figures(start),
+            **(of_picture if self.verified else dict.fromkeys(of_picture)),
             "wanted_logits": self.wanted.tolist(),
             "logit_change_before_clipping": float((self.wanted - start).abs().max()),
             "verified": self.verified,
@@ -108,30 +94,17 @@ class Shown:
 
 @dataclass(frozen=True)
 class Path:
-    """Pictures one after another, each with its figures.
+    """Pictures one after another, each with its figures."""
 
-    Attributes:
-        title: what happens along it.
-        note: how to read it.
-        start: the picture that it begins with.
-        steps: the others.
-        has_goal: whether it leads towards another picture.
-    """
-
-    title: str
-    note: str
-    start: Shown
+    title: str  # what happens along it
+    note: str  # how to read it
+    start: Shown  # the picture that it begins with
     steps: tuple[Shown, ...]
-    has_goal: bool = False
+    has_goal: bool = False  # whether it leads towards another picture
 
     def to_dict(self) -> dict[str, Any]:
-        first = self.start.logits
-        return {
-            "title": self.title,
-            "note": self.note,
-            "start": self.start.to_dict(first),
-            "steps": [step.to_dict(first) for step in self.steps],
-        }
+        start, *steps = (shown.to_dict(self.start.logits) for shown in (self.start, *self.steps))
+        return {"title": self.title, "note": self.note, "start": start, "steps": steps}
 
 
 class Explainer:
@@ -187,9 +160,8 @@ class Explainer:
             note = "the other picture has the same features, so there is nowhere to move them to"
             return Path(title, note, start, (), has_goal=True)
         logits = self.model.head(z)
-        steps = self._moved(
-            x, lambda length: self._with_logits(z + length * direction, logits), moves
-        )
+        at = lambda length: self._with_logits(z + length * direction, logits)  # noqa: E731
+        steps = self._moved(x, at, moves)
         note = "features moved where the logits do not see it, then inverted; exact until clipped"
         return Path(title, note + _shortfall(steps), start, steps, has_goal=True)
 

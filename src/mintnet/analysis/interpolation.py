@@ -33,13 +33,6 @@ def codes_between(codes: Tensor) -> Tensor:
     With φ' that grows along a row and φ from row to row, both from `ANGLES`,
 
         z = cos φ (cos φ' z₁ + sin φ' z₂) + sin φ (cos φ' z₃ + sin φ' z₄)
-
-    Examples:
-        >>> codes_between(torch.eye(4))[[0, 7, 56, 63]].round().abs()
-        tensor([[1., 0., 0., 0.],
-                [0., 1., 0., 0.],
-                [0., 0., 1., 0.],
-                [0., 0., 0., 1.]])
     """
     if len(codes) != 4:
         raise ValueError(f"expected four images to interpolate between; got {len(codes)}")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mintnet.analysis.layers import LayerRow, Progress, layer_rows, leaves_of
+from mintnet.analysis.layers import LayerRow, layer_rows, leaves_of
 from mintnet.analysis.reconstruction import Reconstruction, logs, pixel_error, reconstruct
 from mintnet.bijections import TriangularBijection
 from mintnet.models import Flow
+from mintnet.models.batches import Progress
+from mintnet.precision import true_float32
 from mintnet.solvers import Solver
 
 ITERATIONS = (1, 2, 4, 8, 16, 32, 60, 90, 120)
@@ -26,17 +28,11 @@ FEWEST = 4
 
 @dataclass(frozen=True)
 class ErrorCurve:
-    """Errors for growing numbers of steps in each layer.
+    """Errors for growing numbers of steps in each layer."""
 
-    Attributes:
-        step: α.
-        iterations: T, one for each point.
-        errors: (points, N) ‖x − y‖² / D of each image.
-    """
-
-    step: float
-    iterations: tuple[int, ...]
-    errors: Tensor
+    step: float  # α
+    iterations: tuple[int, ...]  # T, one for each point
+    errors: Tensor  # (points, N) ‖x − y‖² / D of each image
 
     @property
     def label(self) -> str:
@@ -66,19 +62,12 @@ class ErrorCurve:
 
 @dataclass(frozen=True)
 class Verification:
-    """A reconstruction by a solver that checks residuals, and the curves of Algorithm 1 beside it.
-
-    Attributes:
-        reconstruction: images there and back.
-        layers: how each layer was inverted.
-        curves: Fig. 4a.
-        solver: the name of the solver of the reconstruction.
-    """
+    """A reconstruction by a solver that checks residuals, and curves of Algorithm 1 beside it."""
 
     reconstruction: Reconstruction
     layers: list[LayerRow]
     curves: list[ErrorCurve]
-    solver: str = "auto"
+    solver: str = "auto"  # of the reconstruction
 
     @property
     def reached(self) -> tuple[str, float]:
@@ -90,7 +79,7 @@ class Verification:
     def to_dict(self) -> dict[str, Any]:
         return {
             **self.reconstruction.to_dict(),
-            "layers": [row.to_dict() for row in self.layers],
+            "layers": [asdict(row) for row in self.layers],
             "curves": [curve.to_dict() for curve in self.curves],
         }
 
@@ -106,8 +95,8 @@ def verify(
 ) -> Verification:
     """Reconstruct uint8 images by a solver, and by fixed numbers of steps of Algorithm 1.
 
-    ``seconds`` is about the time that the curves may take: they are drawn for fewer images, and
-    then for fewer points, where all need more. 0: no limit.
+    ``seconds`` is about the time that the curves may take: they are of fewer images, and then of
+    fewer points, where all need more. 0: no limit.
 
     Examples:
         >>> flow, images = Flow.preset("digits"), torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
@@ -115,23 +104,14 @@ def verify(
         >>> found.reached[0], len(found.curves), len(found.layers)
         ('auto: 2 of 2 verified', 2, 12)
     """
-    back = reconstruct(flow, images, solver)
+    back = reconstruct(flow, images, solver, progress=progress)
     points = tuple(iterations)
     if seconds > 0:
         each = len(divisors) * FEWEST * pass_seconds(flow, images)
         while len(points) > 4 and each * sum(points) > 2 * seconds:
             points = points[:-1]
     count = affordable(flow, images, sum(points) * len(divisors), seconds)
-    total, done = len(points) * len(divisors), 0
-    curves = []
-    for divisor in divisors:
-
-        def report(finished: int, _: int, done: int = done) -> None:
-            if progress:
-                progress(done + finished, total)
-
-        curves.append(error_curve(flow, images[:count], 1 / divisor, points, report))
-        done += len(points)
+    curves = [error_curve(flow, images[:count], 1 / d, points, progress) for d in divisors]
     name = "auto" if solver is None else type(solver).__name__
     return Verification(back, layer_rows(flow.net, back.solution), curves, name)
 
@@ -147,38 +127,35 @@ def error_curve(
     """Invert every layer with T steps of Algorithm 1, and no check, for each T in ``iterations``.
 
     Examples:
-        >>> flow = Flow.preset("digits")
         >>> images = torch.randint(0, 17, (4, 1, 8, 8), dtype=torch.uint8)
-        >>> curve = error_curve(flow, images, step=0.5, iterations=(1, 20))
+        >>> curve = error_curve(Flow.preset("digits"), images, step=0.5, iterations=(1, 20))
         >>> bool(curve.errors[0].max() > curve.errors[1].max())
         True
     """
-    z = flow.encode(images)
-    errors = []
+    z, errors = flow.encode(images), []
     for number, count in enumerate(iterations, 1):
         errors.append(pixel_error(flow, images, algorithm_1(flow, z, step, count)))
         if progress:
-            progress(number, len(iterations))
+            progress(sum(iterations[:number]), sum(iterations))
     return ErrorCurve(step, tuple(iterations), torch.stack(errors))
 
 
 @torch.no_grad()
 def algorithm_1(flow: Flow, z: Tensor, step: float, count: int) -> Tensor:
     """What exactly ``count`` steps of Algorithm 1 in each layer make of z, without a check."""
-    for layer in reversed(leaves_of(flow.net)):
-        if isinstance(layer, TriangularBijection):
-            z = _iterate(layer, z, step, count)
-        else:
-            z = layer.solve(z).value
+    with true_float32():
+        for layer in reversed(leaves_of(flow.net)):
+            if isinstance(layer, TriangularBijection):
+                z = _iterate(layer, z, step, count)
+            else:
+                z = layer.solve(z).value
     return z
 
 
 def _iterate(layer: TriangularBijection, z: Tensor, step: float, count: int) -> Tensor:
     """x ← x − α (f(x) − z) / diag J(x), for those samples that still move."""
-    x = layer.start(z)
+    x, evaluate, eps = layer.start(z), layer.evaluator(), torch.finfo(z.dtype).eps
     active = torch.arange(len(z), device=z.device)
-    eps = torch.finfo(z.dtype).eps
-    evaluate = layer.evaluator()
     for _ in range(count):
         y, slope = evaluate(x[active])
         change = (y - z[active]) / slope
@@ -194,13 +171,6 @@ def affordable(flow: Flow, images: Tensor, passes: int, seconds: float) -> int:
     """How many images, at least four, can go through the net that often in about that time.
 
     A time of 0 means all of them.
-
-    Examples:
-        >>> images = torch.zeros(6, 1, 8, 8, dtype=torch.uint8)
-        >>> affordable(Flow.preset("digits"), images, passes=10**9, seconds=1.0)
-        4
-        >>> affordable(Flow.preset("digits"), images, passes=10**9, seconds=0)
-        6
     """
     if seconds <= 0 or len(images) <= FEWEST:
         return len(images)

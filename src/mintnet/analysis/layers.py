@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,36 +11,19 @@ import torch
 from mintnet.bijections import Bijection, TriangularBijection
 from mintnet.solvers import Solution
 
-Progress = Callable[[int, int], None]
-"""Called with how much is done, and how much there is in all."""
-
 
 @dataclass(frozen=True)
 class LayerRow:
-    """One triangular layer of a net, with the parts without a number before it, in an inversion.
+    """One triangular layer in an inversion, with the parts without a number before it."""
 
-    Attributes:
-        number: counted from 1 at the image's side.
-        name: what it is.
-        median_steps: the median over the samples.
-        most_steps: the largest number over the samples.
-        residual: the worst, as a share of the largest |z| that enters the layer's inverse.
-        failures: samples that are not verified.
-        error: root mean square of the difference to what entered on the way forward, if known.
-        amplification: the error, divided by that of the next layer, which is inverted before.
-    """
-
-    number: int
+    number: int  # counted from 1 at the image's side
     name: str
     median_steps: float
     most_steps: int
-    residual: float
-    failures: int
-    error: float | None = None
-    amplification: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    residual: float  # the worst, as a share of the largest |z| that enters the layer's inverse
+    failures: int  # samples that are not verified
+    error: float | None = None  # root mean square difference to what entered on the way forward
+    amplification: float | None = None  # the error, divided by that of the next layer
 
 
 def leaves_of(net: Bijection) -> list[Bijection]:
@@ -50,10 +33,10 @@ def leaves_of(net: Bijection) -> list[Bijection]:
 
 
 def solved_layers(net: Bijection) -> list[TriangularBijection]:
-    """The layers that a solver is asked for, whose places in this list are their numbers.
+    """The layers that a solver is asked for; their places in this list are their numbers.
 
     Examples:
-        >>> [layer.name for layer in solved_layers(Flow.preset("digits").net)][0]
+        >>> solved_layers(Flow.preset("digits").net)[0].name
         'lower MintLayer 1×8×8, K = 16'
     """
     return [leaf for leaf in leaves_of(net) if isinstance(leaf, TriangularBijection)]
@@ -61,16 +44,13 @@ def solved_layers(net: Bijection) -> list[TriangularBijection]:
 
 def layer_numbers(leaves: Sequence[Bijection]) -> list[int]:
     """For each part the number of its layer: parts in between belong to the layer after them."""
-    numbers, number = [], 1
-    last = sum(isinstance(leaf, TriangularBijection) for leaf in leaves)
-    for leaf in leaves:
-        numbers.append(min(number, max(1, last)))
-        number += isinstance(leaf, TriangularBijection)
-    return numbers
+    solved = torch.tensor([isinstance(leaf, TriangularBijection) for leaf in leaves])
+    numbers = 1 + solved.cumsum(0) - solved.long()
+    return numbers.clamp(max=max(1, int(solved.sum()))).tolist()
 
 
 def layer_rows(
-    net: Bijection, *solutions: Solution, errors: Sequence[float] | None = None
+    net: Bijection, *solutions: Solution, errors: Sequence[float] = ()
 ) -> list[LayerRow]:
     """The layers of a solved net, from the image's side on.
 
@@ -85,30 +65,20 @@ def layer_rows(
         >>> len(rows), rows[0].number, rows[0].failures
         (12, 1, 0)
     """
-    leaves = leaves_of(net)
-    batches = [list(reversed(solution.parts)) for solution in solutions]
+    leaves, rows = leaves_of(net), []
     failures = dict.fromkeys(range(1, len(leaves) + 1), 0)
-    rows = []
     for place, (leaf, number) in enumerate(zip(leaves, layer_numbers(leaves), strict=True)):
-        parts = [batch[place] for batch in batches]
+        parts = [solution.parts[-1 - place] for solution in solutions]
         failures[number] += sum(int((~part.converged).sum()) for part in parts)
         if not isinstance(leaf, TriangularBijection):
             continue
-        steps = torch.cat([part.steps for part in parts])
-        residual = torch.cat([part.residual for part in parts])
-        error = errors[number - 1] if errors else None
-        after = errors[number] if errors and number < len(errors) else None
+        steps = torch.cat([part.steps for part in parts]).double()
+        residual = float(torch.cat([part.residual for part in parts]).max())
+        error, after = (*errors[number - 1 : number + 1], None, None)[:2]
+        grown = error / after if error is not None and after else None
+        median, most = float(steps.median()), int(steps.max())
         rows.append(
-            LayerRow(
-                number,
-                parts[0].name,
-                float(steps.double().median()),
-                int(steps.max()),
-                float(residual.max()),
-                failures[number],
-                error,
-                error / after if error is not None and after else None,
-            )
+            LayerRow(number, parts[0].name, median, most, residual, failures[number], error, grown)
         )
     return rows
 

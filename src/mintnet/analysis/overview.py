@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,13 @@ from torch import Tensor
 
 from mintnet.analysis.interpolation import codes_between
 from mintnet.analysis.invertibility import Verification, verify
-from mintnet.analysis.layers import LayerRow, Progress
-from mintnet.analysis.metrics import read_metrics, sample_pictures
+from mintnet.analysis.layers import LayerRow
 from mintnet.analysis.round_trip import RoundTrip, round_trip
-from mintnet.analysis.summary import Headline, class_names, facts, parameter_count
+from mintnet.analysis.summary import Headline, by, class_names, facts
 from mintnet.data import ImageData
 from mintnet.models import Classifier, Flow
+from mintnet.models.base import Model
+from mintnet.models.batches import Progress
 from mintnet.models.labelled import ImageClassifier
 from mintnet.solvers import Solution, Solver
 
@@ -35,64 +36,35 @@ Stage = Callable[[str], Progress]
 
 @dataclass(frozen=True)
 class Amounts:
-    """How much a report looks at.
+    """How much a report looks at."""
 
-    Attributes:
-        samples: images to draw.
-        images: test images to reconstruct.
-        likelihood: test images for the bits per dimension, at most.
-        seconds: about the time for the curves of Algorithm 1; 0: no limit.
-        seed: of samples, of noise and of the choice of images.
-    """
-
-    samples: int = 64
-    images: int = 32
-    likelihood: int = 1024
-    seconds: float = 15.0
-    seed: int = 0
+    samples: int = 64  # images to draw
+    images: int = 32  # test images to reconstruct
+    likelihood: int = 1024  # test images for the bits per dimension, at most
+    seconds: float = 15.0  # about the time for the curves of Algorithm 1; 0: no limit
+    seed: int = 0  # of samples, of noise and of the choice of images
 
 
 @dataclass
 class Overview:
-    """What a report shows; whatever is empty is left out.
-
-    Attributes:
-        title: of the page.
-        subtitle: a line below it.
-        levels: number of grey levels of the images.
-        headlines: the figures at the top.
-        gallery: further pictures, as (title, note, PNG file).
-        metric: which of the run's metrics is drawn, and what it is called.
-        metrics: rows of the run's metrics.
-        run_pictures: grids of samples drawn during the run, as (caption, PNG file).
-        samples: (N, C, H, W) uint8, those that are not verified included.
-        drawn: how the samples were inverted.
-        between: (64, C, H, W) uint8, the images between four; None where one is not verified.
-        verification: of a density model.
-        accuracy: of a classifier, with the images it was measured on and names of the classes.
-        trips: features of a classifier mapped back, in float64 and in float32.
-        layers: how each layer was inverted.
-        facts: names and values of the model's configuration.
-        configuration: all of it, as plain data.
-        bits_per_dim: on test images.
-    """
+    """What a report shows; whatever is empty is left out."""
 
     title: str
     subtitle: str = ""
-    levels: int = 256
+    levels: int = 256  # grey levels of the images
     headlines: list[Headline] = field(default_factory=list)
-    gallery: list[tuple[str, str, bytes]] = field(default_factory=list)
-    metric: tuple[str, str] = ("bpd", "bits per dimension")
-    metrics: list[dict[str, Any]] = field(default_factory=list)
-    run_pictures: list[tuple[str, bytes]] = field(default_factory=list)
-    samples: Tensor | None = None
-    drawn: Solution | None = None
-    between: Tensor | None = None
-    verification: Verification | None = None
-    accuracy: Accuracy | None = None
-    images: Tensor | None = None
-    names: tuple[str, ...] = ()
-    trips: list[RoundTrip] = field(default_factory=list)
+    gallery: list[tuple[str, str, bytes]] = field(default_factory=list)  # title, note, PNG file
+    metric: tuple[str, str] = ("bpd", "bits per dimension")  # of the run, and what it is called
+    metrics: list[dict[str, Any]] = field(default_factory=list)  # rows of the run's metrics
+    run_pictures: list[tuple[str, bytes]] = field(default_factory=list)  # caption, PNG file
+    samples: Tensor | None = None  # (N, C, H, W) uint8, those that are not verified included
+    drawn: Solution | None = None  # how the samples were inverted
+    between: Tensor | None = None  # (64, C, H, W) uint8; None where one is not verified
+    verification: Verification | None = None  # of a density model
+    accuracy: Accuracy | None = None  # of a classifier
+    images: Tensor | None = None  # that the accuracy is of
+    names: tuple[str, ...] = ()  # of the classes
+    trips: list[RoundTrip] = field(default_factory=list)  # features mapped back, 64 and 32 bits
     layers: list[LayerRow] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
     configuration: dict[str, Any] = field(default_factory=dict)
@@ -104,12 +76,12 @@ class Overview:
             "bits_per_dim": self.bits_per_dim,
             "headlines": {item.label: item.value for item in self.headlines},
             "curves": [curve.to_dict() for curve in curves],
-            "layers": [row.to_dict() for row in self.layers],
+            "layers": [asdict(row) for row in self.layers],
         }
 
 
 def overview(
-    model: Flow | ImageClassifier,
+    model: Model,
     data: ImageData,
     title: str,
     run: Path | None = None,
@@ -117,24 +89,21 @@ def overview(
     solver: Solver | None = None,
     stage: Stage = lambda _: lambda done, total: None,
 ) -> Overview:
-    """Measure a model on test images, and draw from it if it is a density model.
+    """Measure a model on test images, with labels for a classifier; draw from a density model.
 
-    Args:
-        model: a density model, a classifier or a ResNet.
-        data: the test images; with labels for a classifier.
-        title: of the page.
-        run: the run folder, whose metrics and grids of samples are shown too.
-        amounts: how much to look at.
-        solver: for inverses; the default if not given.
-        stage: called with the name of each part of the work.
+    ``run`` is the run folder, whose metrics and grids of samples are shown too.
     """
     found = Overview(title, levels=model.levels, facts=facts(model))
     if run:
-        found.metrics, found.run_pictures = read_metrics(run), sample_pictures(run)
-    measure = _measure_flow if isinstance(model, Flow) else _measure_classifier
-    measure(found, model, data, amounts or Amounts(), solver, stage)  # type: ignore[arg-type]
-    shape = " × ".join(map(str, model.shape))
-    found.headlines.append(Headline(f"{parameter_count(model):,}", "parameters", f"{shape} pixels"))
+        from mintnet.training import RunFolder
+
+        found.metrics, found.run_pictures = RunFolder(run).metrics(), _sample_pictures(run)
+    if isinstance(model, Flow):
+        _measure_flow(found, model, data, amounts or Amounts(), solver, stage)
+    elif isinstance(model, ImageClassifier):
+        _measure_classifier(found, model, data, amounts or Amounts(), solver, stage)
+    count = f"{model.parameter_count():,}"
+    found.headlines.append(Headline(count, "parameters", f"{by(model.shape)} pixels"))
     return found
 
 
@@ -147,16 +116,16 @@ def _measure_flow(
     solver: Solver | None,
     stage: Stage,
 ) -> None:
-    device = next(flow.parameters()).device
     stage("bits per dimension")
-    bits = flow.bits_per_dim(data.images[: amounts.likelihood].to(device), amounts.seed).double()
+    counted = data.images[: amounts.likelihood].to(flow.device)
+    bits = flow.bits_per_dim(counted, amounts.seed).double()
     found.bits_per_dim = float(bits.mean())
     z = flow.sample_latents(amounts.samples, seed=amounts.seed)
     found.drawn = flow.solve(z, solver, progress=stage("samples"))
     found.samples = flow.to_images(found.drawn.value.nan_to_num())
     generator = torch.Generator().manual_seed(amounts.seed)
     chosen = torch.randperm(len(data), generator=generator)[: amounts.images]
-    images = data.images[chosen].to(device)
+    images = data.images[chosen].to(flow.device)
     if len(images) >= 4:
         codes = codes_between(flow.encode(images[_unlike(data, chosen)]))
         between = flow.solve(codes, solver, progress=stage("interpolation"))
@@ -172,24 +141,14 @@ def _measure_flow(
     back, both = found.verification.reconstruction, found.drawn.converged.tolist()
     both += back.solution.converged.tolist()
     worst = max(float(s.residual.max()) for s in (found.drawn, back.solution))
+    note = f"± {error:.3f}, {which} {len(bits)} test images"
+    exact = back.exact == len(images)
+    mean = f"mean error {float(back.errors.mean()):.1e}"
+    verified = f"{sum(both)} of {len(both)} inversions verified"
     found.headlines = [
-        Headline(
-            f"{found.bits_per_dim:.3f}",
-            "bits per dimension",
-            f"± {error:.3f}, {which} {len(bits)} test images",
-        ),
-        Headline(
-            f"{back.exact} / {len(images)}",
-            "images back byte for byte",
-            f"mean error {float(back.errors.mean()):.1e}",
-            good=back.exact == len(images),
-        ),
-        Headline(
-            f"{worst:.1e}",
-            "worst residual, end to end",
-            f"{sum(both)} of {len(both)} inversions verified",
-            good=all(both),
-        ),
+        Headline(f"{found.bits_per_dim:.3f}", "bits per dimension", note),
+        Headline(f"{back.exact} / {len(images)}", "images back byte for byte", mean, exact),
+        Headline(f"{worst:.1e}", "worst residual, end to end", verified, all(both)),
     ]
 
 
@@ -213,18 +172,12 @@ def _measure_classifier(
         progress(sum(map(len, scores)), len(data))
     found.accuracy = accuracy = Accuracy(torch.cat(scores), data.labels)
     found.images, found.names = data.images, class_names(data.name, model.classes)
+    wrong = f"{int((~accuracy.right).sum())} mistakes in {len(data):,}"
+    note = f"± {100 * accuracy.standard_error:.2f} %, {wrong}"
+    error, nats = accuracy.calibration.error, f"cross entropy {accuracy.nats:.4f} nats"
     found.headlines = [
-        Headline(
-            f"{100 * accuracy.accuracy:.2f} %",
-            "of test images are right",
-            f"± {100 * accuracy.standard_error:.2f} %, {int((~accuracy.right).sum())} mistakes in "
-            f"{len(data):,}",
-        ),
-        Headline(
-            f"{100 * accuracy.calibration.error:.2f} %",
-            "calibration error",
-            f"cross entropy {accuracy.nats:.4f} nats",
-        ),
+        Headline(f"{100 * accuracy.accuracy:.2f} %", "of test images are right", note),
+        Headline(f"{100 * error:.2f} %", "calibration error", nats),
     ]
     if not isinstance(model, Classifier):
         return
@@ -236,14 +189,17 @@ def _measure_classifier(
     ]
     wide = found.trips[0]
     found.layers = list(wide.layers)
-    found.headlines.append(
-        Headline(
-            f"{wide.byte_exact} / {wide.images}",
-            "images back from their features",
-            f"worst pixel off by {wide.worst_pixel_error:.0e} grey levels in float64",
-            good=wide.byte_exact == wide.images == wide.verified,
-        )
-    )
+    value, good = f"{wide.byte_exact} / {wide.images}", wide.byte_exact == wide.images
+    note = f"worst pixel off by {wide.worst_pixel_error:.0e} grey levels in float64"
+    found.headlines.append(Headline(value, "images back from their features", note, good))
+
+
+def _sample_pictures(run: Path, most: int = 4) -> list[tuple[str, bytes]]:
+    """Captions and PNG files of some grids that a run has drawn, from its first to its last."""
+    files = sorted((run / "samples").glob("step_*.png"))
+    if len(files) > most:
+        files = [files[round(k * (len(files) - 1) / (most - 1))] for k in range(most)]
+    return [(f"step {file.stem[5:].lstrip('0') or 0}", file.read_bytes()) for file in files]
 
 
 def _unlike(data: ImageData, chosen: Tensor) -> list[int]:

@@ -8,27 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mintnet.analysis.layers import Progress
 from mintnet.models import Flow
+from mintnet.models.batches import Progress
 from mintnet.solvers import Solution, Solver
-
-LEAST = 1e-18  # below what float32 can tell apart; its logarithm is finite
 
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """Images and what came back.
+    """Images and what came back."""
 
-    Attributes:
-        originals: (N, C, H, W) uint8.
-        images: (N, C, H, W) uint8, the reconstructions.
-        errors: (N,) ‖x − y‖² / D with pixels in [0, 1].
-        solution: how the inversion went.
-    """
-
-    originals: Tensor
-    images: Tensor
-    errors: Tensor
+    originals: Tensor  # (N, C, H, W) uint8
+    images: Tensor  # (N, C, H, W) uint8, the reconstructions
+    errors: Tensor  # (N,) ‖x − y‖² / D with pixels in [0, 1]
     solution: Solution
 
     @property
@@ -54,8 +45,8 @@ class Reconstruction:
 
 
 def logs(errors: Tensor) -> Tensor:
-    """Logarithms of errors, all finite."""
-    return errors.double().clamp(min=LEAST).log()
+    """Logarithms of errors, all finite: float32 cannot tell less than 1e-18 apart."""
+    return errors.double().clamp(min=1e-18).log()
 
 
 @torch.no_grad()
@@ -63,7 +54,7 @@ def reconstruct(
     flow: Flow,
     images: Tensor,
     solver: Solver | None = None,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     progress: Progress | None = None,
 ) -> Reconstruction:
     """Encode uint8 images (N, C, H, W) and decode them again.
@@ -76,8 +67,7 @@ def reconstruct(
     """
     if not len(images):
         raise ValueError("expected at least one image; got none")
-    z = torch.cat([flow.encode(part) for part in images.split(batch_size)])
-    solution = flow.solve(z, solver, batch_size=batch_size, progress=progress)
+    solution = flow.solve(flow.encode(images), solver, batch_size=batch_size, progress=progress)
     errors = pixel_error(flow, images, solution.value)
     return Reconstruction(images, flow.to_images(solution.value), errors, solution)
 
@@ -86,12 +76,6 @@ def pixel_error(flow: Flow, images: Tensor, y: Tensor) -> Tensor:
     """‖x − y‖² / D between images and pixels after the logit, both brought to [0, 1]: (N,).
 
     An entry that is not a number counts as an error of 1, the largest there is.
-
-    Examples:
-        >>> flow = Flow.preset("digits")
-        >>> black = torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
-        >>> pixel_error(flow, black, torch.full((2, 1, 8, 8), float("nan")))
-        tensor([1., 1.], dtype=torch.float64)
     """
     x = (images.double() + 0.5) / flow.levels
     pixels = flow.logit.invert(y.double())

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from mintnet.analysis.layers import LayerRow, Progress, layer_numbers, layer_rows
+from mintnet.analysis.layers import LayerRow, layer_numbers, layer_rows
 from mintnet.models import Classifier
+from mintnet.models.batches import Progress
 from mintnet.precision import true_float32
 from mintnet.solvers import Solution, Solver
-
-BATCH_SIZE = 8
 
 
 @dataclass(frozen=True)
@@ -22,33 +20,18 @@ class RoundTrip:
     """How features were mapped back to images, in one precision.
 
     An inversion that failed may have no value: figures over all images are NaN or infinite then.
-
-    Attributes:
-        precision: float32 or float64.
-        images: how many.
-        verified: how many of them in every layer and end to end.
-        residual: the worst, end to end.
-        worst_pixel_error: the largest difference of a pixel, in grey levels.
-        mean_square_error: of what enters the network (normalised pixels), over all entries.
-        byte_exact: images that come back byte for byte; none of NaN does.
-        padding_energy: mean square of the padding, over all images.
-        worst_padding_energy: of a single image.
-        layers: from the image's side on.
     """
 
-    precision: str
+    precision: str  # float32 or float64
     images: int
-    verified: int
-    residual: float
-    worst_pixel_error: float
-    mean_square_error: float
-    byte_exact: int
-    padding_energy: float
-    worst_padding_energy: float
+    verified: int  # images that are, in every layer and end to end
+    residual: float  # the worst, end to end
+    worst_pixel_error: float  # in grey levels
+    mean_square_error: float  # of what enters the network (normalised pixels), over all entries
+    byte_exact: int  # images that come back byte for byte; none of NaN does
+    padding_energy: float  # mean square of the padding, over all images
+    worst_padding_energy: float  # of a single image
     layers: tuple[LayerRow, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def __str__(self) -> str:
         return (
@@ -65,18 +48,12 @@ def round_trip(
     images: Tensor,
     dtype: torch.dtype = torch.float64,
     solver: Solver | None = None,
-    batch_size: int = BATCH_SIZE,
+    batch_size: int = 8,
     progress: Progress | None = None,
 ) -> RoundTrip:
     """Map the features of uint8 images (N, C, H, W) back, and compare with the way forward.
 
-    Args:
-        classifier: in evaluation mode; it is not changed.
-        images: uint8.
-        dtype: float32 or float64, for everything.
-        solver: for the inverse; the default if not given.
-        batch_size: images at a time.
-        progress: called after each batch.
+    The classifier is in evaluation mode, and a copy of it in ``dtype`` does the work.
 
     Examples:
         >>> clf = Classifier.preset("digits").eval()
@@ -88,11 +65,10 @@ def round_trip(
         raise ValueError("expected at least one image; got none")
     model = copy.deepcopy(classifier).to(dtype)
     solutions: list[Solution] = []
-    squares: list[Tensor] = []
+    squares: list[Tensor] = []  # errors at the input of each layer
     figures: list[Tensor] = []  # of each image: pixel error, square error, exact, padding energy
     with true_float32():
-        for part in images.split(batch_size):
-            part = part.to(model.device)
+        for part in images.to(model.device).split(batch_size):
             x = model.prepared(part)
             inputs, features = _forward(model, model.padded(x))
             found = model.solve(features, solver)
@@ -128,7 +104,7 @@ def round_trip(
 
 
 def _forward(model: Classifier, x: Tensor) -> tuple[dict[int, Tensor], Tensor]:
-    """The features, and by the places of the parts in the chain what enters each layer there."""
+    """What enters each layer, by the place of its first part in the chain, and the features."""
     leaves, inputs = model.chain.leaves(), dict[int, Tensor]()
     for place, (number, leaf) in enumerate(zip(layer_numbers(leaves), leaves, strict=True)):
         if number > len(inputs):
@@ -139,6 +115,5 @@ def _forward(model: Classifier, x: Tensor) -> tuple[dict[int, Tensor], Tensor]:
 
 def _square_errors(inputs: dict[int, Tensor], solution: Solution) -> Tensor:
     """The mean square error at the input of each layer, for each image: (layers, batch)."""
-    parts = list(reversed(solution.parts))
-    differences = (parts[place].value - x for place, x in inputs.items())
+    differences = (solution.parts[-1 - place].value - x for place, x in inputs.items())
     return torch.stack([d.double().square().flatten(1).mean(1).cpu() for d in differences])

@@ -17,13 +17,7 @@ change that is asked for."""
 
 
 class Search:
-    """Looks for pictures near a wish, with pixels in their range.
-
-    Args:
-        model: in float64, its weights not to be trained; logits come from a copy in float32.
-        smooth: the width in pixels of the Gaussian that smooths changes; 0 for none.
-        rounds: the most Gauss-Newton steps.
-    """
+    """Looks for pictures near a wish, see `Explainer`; the model is in float64 and frozen."""
 
     def __init__(self, model: Classifier, smooth: float, rounds: int) -> None:
         if not 0 <= smooth < float("inf"):

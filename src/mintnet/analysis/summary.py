@@ -5,33 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mintnet.analysis.layers import leaves_of, solved_layers
-from mintnet.bijections import Bijection, TriangularBijection
+from mintnet.bijections import Bijection
+from mintnet.flows import RealNVPCoupling
 from mintnet.models import Classifier, Flow, ResNet
-from mintnet.models.labelled import ImageClassifier
+from mintnet.models.base import Model
 
-CLASS_NAMES: dict[str, tuple[str, ...]] = {
-    "cifar10": (
-        *("airplane", "automobile", "bird", "cat", "deer"),
-        *("dog", "frog", "horse", "ship", "truck"),
-    )
-}
+CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
 
 
 @dataclass(frozen=True)
 class Headline:
-    """A figure that stands at the top of a page or a screen.
-
-    Attributes:
-        value: the figure itself.
-        label: what it is.
-        note: a line below it.
-        good: whether it is as it should be.
-    """
+    """A figure that stands at the top of a page or a screen."""
 
     value: str
     label: str
     note: str = ""
-    good: bool = True
+    good: bool = True  # whether it is as it should be
 
 
 def class_names(data: str | None, classes: int) -> tuple[str, ...]:
@@ -41,95 +30,89 @@ def class_names(data: str | None, classes: int) -> tuple[str, ...]:
         >>> class_names("cifar10", 10)[3], class_names("mnist", 10)[3]
         ('cat', '3')
     """
-    names = CLASS_NAMES.get(data or "", ())
-    return names if len(names) == classes else tuple(map(str, range(classes)))
+    names = tuple(CIFAR10.split())
+    return names if data == "cifar10" and classes == 10 else tuple(map(str, range(classes)))
 
 
-def kind_of(model: Flow | ImageClassifier) -> str:
+def kind_of(model: Model) -> str:
     """What a model is, in words."""
-    if isinstance(model, Flow):
-        return "a density model"
-    return "an invertible classifier" if isinstance(model, Classifier) else "a ResNet"
+    kinds = {"flow": "a density model", "classifier": "an invertible classifier"}
+    return kinds.get(model.kind, "a ResNet")
 
 
-def parameter_count(model: Flow | ImageClassifier) -> int:
-    """Weights that are not masked, and all other parameters."""
-    return model.net.parameter_count() if isinstance(model, Flow) else model.parameter_count()
-
-
-def layer_sizes(model: Flow | ImageClassifier) -> list[tuple[str, int]]:
+def layer_sizes(model: Model) -> list[tuple[str, int]]:
     """Name and number of parameters of each layer that an inverse solves, by its number.
 
     Examples:
         >>> layer_sizes(Flow.preset("digits"))[0]
         ('lower MintLayer 1×8×8, K = 16', 1537)
     """
-    net = _net(model)
-    return [] if net is None else [(layer.name, _size(layer)) for layer in solved_layers(net)]
+    if isinstance(model, Flow):
+        return [(layer.name, _size(layer)) for layer in solved_layers(model.net)]
+    chain = model.chain if isinstance(model, Classifier) else None
+    return [(layer.name, _size(layer)) for layer in solved_layers(chain)] if chain else []
 
 
-def facts(model: Flow | ImageClassifier) -> list[tuple[str, str]]:
+def facts(model: Model) -> list[tuple[str, str]]:
     """A model in words, as pairs of a name and a value.
 
     Examples:
         >>> facts(Flow.preset("digits"))[0]
         ('images', '1 × 8 × 8, 17 levels')
     """
-    shape = " × ".join(map(str, model.shape))
-    found = [("images", f"{shape}, {model.levels} levels")]
+    found: dict[str, object] = {"images": f"{by(model.shape)}, {model.levels} levels"}
+    if isinstance(model, Flow | Classifier):
+        config = model.net.config if isinstance(model, Flow) else model.config
+        found |= {
+            "pairs of layers in each stage": _list(config.pairs),
+            "filters K in each stage": _list(config.filters),
+            "activation": config.activation,
+            "kernel": by((config.kernel_size, config.kernel_size)),
+            "form of t": config.t_form,
+        }
     if isinstance(model, Flow):
-        config = model.net.config
-        found += [
-            ("pairs of layers in each stage", _words(config.pairs)),
-            ("filters K in each stage", _words(config.filters)),
-            ("Mint layers", str(len(model.net.layers()))),
-            ("couplings after squeezes", _couplings(model)),
-            ("activation", config.activation),
-            ("kernel", f"{config.kernel_size} × {config.kernel_size}"),
-            ("form of t", config.t_form),
-            ("λ of the logit", f"{model.logit.lam:g}"),
-            ("centre of the logit", f"{model.logit.centre:g}"),
-        ]
-    else:
-        found.append(("classes", str(model.classes)))
+        found |= {
+            "Mint layers": len(model.net.layers()),
+            "couplings after squeezes": _couplings(model),
+            "λ of the logit": f"{model.logit.lam:g}",
+            "centre of the logit": f"{model.logit.centre:g}",
+        }
     if isinstance(model, Classifier):
-        found += [
-            ("padded to", f"{model.config.width} channels"),
-            ("pairs of layers in each stage", _words(model.config.pairs)),
-            ("filters K in each stage", _words(model.config.filters)),
-            ("features", " × ".join(map(str, model.feature_shape))),
-            ("activation", model.config.activation),
-            ("ELU before the pooling", "yes" if model.config.elu else "no"),
-            ("form of t", model.config.t_form),
-        ]
+        found |= {
+            "padded to": f"{model.config.width} channels",
+            "features": by(model.feature_shape),
+            "ELU before the pooling": "yes" if model.config.elu else "no",
+        }
     if isinstance(model, ResNet):
-        found += [
-            ("blocks in each stage", _words(model.config.blocks)),
-            ("filters in each stage", _words(model.config.widths)),
-        ]
-    return [*found, ("parameters", f"{parameter_count(model):,}")]
+        found |= {
+            "blocks in each stage": _list(model.config.blocks),
+            "filters in each stage": _list(model.config.widths),
+        }
+    if isinstance(model, Classifier | ResNet):
+        found["classes"] = model.classes
+    found["parameters"] = f"{model.parameter_count():,}"
+    return [(name, str(value)) for name, value in found.items()]
 
 
-def _net(model: Flow | ImageClassifier) -> Bijection | None:
-    if isinstance(model, Flow):
-        return model.net
-    return model.chain if isinstance(model, Classifier) else None
+def by(numbers: tuple[int, ...]) -> str:
+    """Numbers with × between them."""
+    return " × ".join(map(str, numbers))
 
 
 def _couplings(flow: Flow) -> str:
-    from mintnet.flows import RealNVPCoupling
-
     found = [part for part in leaves_of(flow.net) if isinstance(part, RealNVPCoupling)]
-    if not found:
-        return "none"
-    size = sum(parameter.numel() for part in found for parameter in part.parameters())
-    return f"{len(found)} of width {flow.net.config.couplings}, {size:,} parameters"
+    size = sum(map(_size, found))
+    return (
+        f"{len(found)} of width {flow.net.config.couplings}, {size:,} parameters"
+        if found
+        else "none"
+    )
 
 
-def _size(layer: TriangularBijection) -> int:
+def _size(layer: Bijection) -> int:
     count = getattr(layer, "parameter_count", None)
     return count() if count else sum(parameter.numel() for parameter in layer.parameters())
 
 
-def _words(numbers: tuple[int, ...]) -> str:
+def _list(numbers: tuple[int, ...]) -> str:
     return ", ".join(map(str, numbers))

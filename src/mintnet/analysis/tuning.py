@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -25,24 +24,13 @@ TRIALS = 28
 
 @dataclass(frozen=True)
 class Trial:
-    """One candidate.
+    """One candidate."""
 
-    Attributes:
-        divisor: d, which the paper prints as α.
-        step: 1 / d, the α of Algorithm 1.
-        error: exp of the mean log reconstruction error.
-        spread: exp of the standard deviation of the log error.
-        round: 1 or 2.
-    """
-
-    divisor: float
-    step: float
-    error: float
-    spread: float
-    round: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    divisor: float  # d, which the paper prints as α
+    step: float  # 1 / d, the α of Algorithm 1
+    error: float  # exp of the mean log reconstruction error
+    spread: float  # exp of the standard deviation of the log error
+    round: int  # 1 or 2
 
 
 @torch.no_grad()
@@ -50,7 +38,7 @@ def tune_step(
     flow: Flow,
     images: Tensor,
     iterations: int = 120,
-    report: Callable[[Trial], None] | None = None,
+    report: Callable[[Trial], None] = lambda _: None,
 ) -> list[Trial]:
     """Steps 1/d for d = 1, 1.5, …, 5, then by 0.05 around the best; the best comes first.
 
@@ -58,9 +46,8 @@ def tune_step(
     least reconstruction error wins; of those at the rounding floor, the step nearest to 1.
 
     Examples:
-        >>> flow = Flow.preset("digits")
         >>> images = torch.randint(0, 17, (2, 1, 8, 8), dtype=torch.uint8)
-        >>> tune_step(flow, images, iterations=3)[0].divisor < 1.5
+        >>> tune_step(Flow.preset("digits"), images, iterations=3)[0].divisor < 1.5
         True
     """
     z = flow.encode(images)
@@ -73,8 +60,7 @@ def tune_step(
             error = pixel_error(flow, images, algorithm_1(flow, z, 1 / divisor, iterations))
             curve = ErrorCurve(1 / divisor, (iterations,), error[None])
             trials[divisor] = Trial(divisor, 1 / divisor, curve.centre[0], curve.spread[0], number)
-            if report:
-                report(trials[divisor])
+            report(trials[divisor])
 
     attempt(COARSE, 1)
     attempt(around(min(trials.values(), key=rank).divisor), 2)
@@ -85,10 +71,8 @@ def around(divisor: float) -> list[float]:
     """The second round: within half a unit of the best divisor, by 0.05, above 1/2.
 
     Examples:
-        >>> around(3.5)[:3], around(3.5)[-1], len(around(3.5))
-        ([3.0, 3.05, 3.1], 4.0, 21)
-        >>> around(1.0)[0]
-        0.55
+        >>> around(3.5)[:3], around(3.5)[-1], around(1.0)[0]
+        ([3.0, 3.05, 3.1], 4.0, 0.55)
     """
     hundredths = round(100 * divisor)
     near = range(hundredths - 50, hundredths + 51, 5)

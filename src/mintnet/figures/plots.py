@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mintnet.analysis.invertibility import ErrorCurve
-from mintnet.analysis.metrics import series
 from mintnet.analysis.tuning import Trial, rank
 from mintnet.figures.style import Theme, legend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+def series(
+    rows: Sequence[dict[str, Any]], kind: str, figure: str = "bpd"
+) -> tuple[list[float], list[float]]:
+    """Steps and values of one figure of a run's metrics, where it is a finite number.
+
+    Examples:
+        >>> rows = [{"kind": "train", "step": 5, "bpd": 2.0}, {"kind": "train", "step": 6}]
+        >>> series(rows, "train")
+        ([5.0], [2.0])
+    """
+    chosen = [row for row in rows if row.get("kind") == kind]
+    points = [
+        (float(row["step"]), float(row[figure]))
+        for row in chosen
+        if isinstance(row.get(figure), int | float) and math.isfinite(row[figure])
+    ]
+    return [step for step, _ in points], [value for _, value in points]
 
 
 def draw_metrics(

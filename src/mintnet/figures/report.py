@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from mintnet.analysis.metrics import series
 from mintnet.analysis.overview import Overview
 from mintnet.figures.classification import evaluation_picture
 from mintnet.figures.grid import image_grid, paired_grid
-from mintnet.figures.plots import draw_error_curves, draw_metrics
+from mintnet.figures.plots import draw_error_curves, draw_metrics, series
 from mintnet.figures.style import DARK, LIGHT, Draw, render
 from mintnet.files import write_bytes
 
