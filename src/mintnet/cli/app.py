@@ -30,11 +30,11 @@ COMMANDS = {
     "import-original": "mintnet.cli.import_original:ImportOriginal",
     "data get": "mintnet.cli.data:Get",
     "data verify": "mintnet.cli.data:VerifyFiles",
-    "bench train": "mintnet.cli.bench_train:BenchTrain",
-    "bench sample": "mintnet.cli.bench_sample:BenchSample",
+    "bench train": "mintnet.cli.bench:Train",
+    "bench sample": "mintnet.cli.bench:Sample",
     "bench invert": "mintnet.cli.bench:Invert",
-    "bench growth": "mintnet.cli.bench:Growth",
     "bench properties": "mintnet.cli.bench:Properties",
+    "bench families": "mintnet.cli.bench:Families",
     "demo": "mintnet.cli.demo:Demo",
 }
 """Where each command is; "group name" makes a command of a group. A new one is a line here."""

@@ -65,16 +65,12 @@ class ModelCommand(Command):
 
     model: Model
     """A run folder, a saved model folder, or the name of a shipped model."""
-
     device: str = "auto"
     """Where to compute: cpu, cuda, or auto for a GPU if there is one."""
-
     solver: Literal["auto", "wavefront", "fixed-point", "bisection"] = "auto"
     """How layers are inverted."""
-
     step: float | None = None
     """α of Algorithm 1, with --solver fixed-point; 1 if not given."""
-
     solver_steps: int | None = None
     """The most steps of Algorithm 1 in each layer, with --solver fixed-point; 120 if not given."""
 
@@ -109,10 +105,8 @@ class DataOptions:
     data: Path | None = None
     """Folder with the data set's files; the one it was trained on if not given. Digits need none,
     and of MNIST some test images ship with the package."""
-
     data_set: str | None = None
     """The data set, where it is not the model's own: digits, mnist, cifar10, imagenet32, folder."""
-
     split: Literal["test", "train"] = "test"
     """Which part of the data set."""
 

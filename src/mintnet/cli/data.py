@@ -23,7 +23,6 @@ class Get(Command):
 
     name: Name
     """digits, mnist, cifar10 or imagenet32."""
-
     folder: Folder = Path("data")
     """Where to; a subfolder of the set's name is made."""
 
@@ -47,7 +46,6 @@ class VerifyFiles(Command):
 
     name: Name
     """digits, mnist, cifar10 or imagenet32."""
-
     folder: Folder = Path("data")
     """Where they are."""
 

@@ -28,10 +28,8 @@ class Demo(Command):
 
     run_folder: Annotated[Path, tyro.conf.arg(name="run")] = Path("runs/demo")
     """Run folder; with a finished run in it, the next free number is added to the name."""
-
     epochs: int | None = None
     """Passes over the training images, if not the preset's."""
-
     seed: int = 0
     """Of everything."""
 

@@ -80,7 +80,7 @@ class Evaluate(DataOptions, Command):
             "model": self.model,
             "data": data.name,
             "split": self.split,
-            "precision": opened.precision,
+            "precision": str(opened.model.dtype).removeprefix("torch."),
             **measured,
         }
 

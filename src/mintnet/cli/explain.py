@@ -42,25 +42,18 @@ class Explain(ModelCommand):
 
     images: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="IMAGE…")]
     """Picture files of the classifier's size, or places in a data set: mnist:test:7, or test:7."""
-
     towards: int | None = None
     """The class to go to; the second most probable if not given."""
-
     partner: str | None = None
     """The picture to go to with logits held; a test image of the other class if not given."""
-
     pictures: int = 5
     """Pictures along each path."""
-
     rounds: int = 12
     """The most Gauss-Newton steps between two pictures."""
-
     smooth: float = 1.0
     """Prefer smooth changes: the width in pixels; 0 for none."""
-
     data: Path | None = None
     """Folder with the data set's files, for places in it and to choose a partner from."""
-
     out: Path | None = None
     """The picture; explanation.png if not given, numbered if that is taken; -2, -3, … is put into
     the name for further images. Figures go to a .json beside it."""

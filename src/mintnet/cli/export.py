@@ -22,10 +22,8 @@ class Export(Command):
 
     model: Model
     """A run folder, a saved model folder, or the name of a shipped model."""
-
     out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT")]
     """The model folder, new or empty."""
-
     precision: Literal["half", "kept"] = "half"
     """Of the weights: half, or kept as it is."""
 

@@ -19,18 +19,15 @@ class ImportOriginal(Command):
 
     checkpoint: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="CHECKPOINT")]
     """The file; a .json beside it is read too."""
-
     out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT")]
     """The model folder, new or empty."""
-
     logit_lambda: float | None = None
     """λ, if no .json beside the file says it; else 1e-6 for grey images and 0.05 for colour."""
-
     preset: str | None = None
     """The data set it was trained on, to be remembered; mnist for grey images of 28 × 28."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.analysis.summary import kind_of, parameter_count
+        from mintnet.analysis.summary import by, kind_of
         from mintnet.data import NAMES
         from mintnet.models import Classifier, import_original
 
@@ -40,24 +37,20 @@ class ImportOriginal(Command):
         model = import_original(self.checkpoint, self.logit_lambda)
         preset = self.preset or ("mnist" if model.shape == (1, 28, 28) else None)
         extra: dict[str, Any] = {"imported_from": self.checkpoint.name}
-        classifier = isinstance(model, Classifier)
         if preset is not None:
-            kind = "-classifier" if classifier else ""
+            kind = "-classifier" if isinstance(model, Classifier) else ""
             extra |= {"preset": f"{preset}{kind}", "data": {"name": preset}}
         model.save(self.out, **extra)
-        shape = " × ".join(map(str, model.shape))
         if isinstance(model, Classifier):
-            layers, figures = model.layers(), model.describe()
+            layers = model.layers()
             words = f"of {model.classes} classes, padded to {model.config.width} channels"
         else:
-            layers = model.net.layers()
-            figures = {"net": model.net.config.to_dict(), "logit_lambda": model.logit.lam}
-            filters = ", ".join(map(str, model.net.config.filters))
+            layers, filters = model.net.layers(), ", ".join(map(str, model.net.config.filters))
             words = f"K = {filters}, λ = {model.logit.lam:g}"
-        out, count = console(), parameter_count(model)
+        out, count = console(), model.parameter_count()
         out.print(
             f"{escape(str(self.checkpoint))}: {kind_of(model)} with {len(layers)} Mint layers for "
-            f"{shape} images, {words}, {count:,} parameters"
+            f"{by(model.shape)} images, {words}, {count:,} parameters"
         )
         out.print(strong(self.out))
-        return {"out": self.out, **figures, "parameters": count, "data": preset}
+        return {"out": self.out, **model.describe(), "parameters": count, "data": preset}

@@ -14,19 +14,7 @@ from mintnet.cli.command import Command
 from mintnet.cli.output import console, in_words, strong
 
 if TYPE_CHECKING:
-    from mintnet.models import Flow
-    from mintnet.models.labelled import ImageClassifier
-
-SHOWN_ELSEWHERE = {
-    "kind",
-    "net",
-    "format",
-    "levels",
-    "logit_lambda",
-    "centre",
-    "pixels",
-    "classes",
-}
+    from mintnet.models.base import Model
 
 
 @dataclass(kw_only=True)
@@ -37,11 +25,11 @@ class Info(Command):
     """A run folder, a saved model folder, or the name of a shipped model or a preset."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.analysis.summary import facts, kind_of, layer_sizes, parameter_count
-        from mintnet.models import Flow
+        from mintnet.analysis.summary import facts, kind_of, layer_sizes
 
         model, config, origin = self._find()
-        extra = {name: value for name, value in config.items() if name not in SHOWN_ELSEWHERE}
+        known = {"format", *model.describe()}
+        extra = {name: value for name, value in config.items() if name not in known}
         layers = layer_sizes(model)
         out = console()
         out.print(f"{strong(self.model)}  {kind_of(model)} ({escape(origin)})")
@@ -59,13 +47,13 @@ class Info(Command):
         return {
             "model": self.model,
             "origin": origin,
-            **(_described(model) if isinstance(model, Flow) else model.describe()),
-            "parameters": parameter_count(model),
+            **model.describe(),
+            "parameters": model.parameter_count(),
             "layers": [{"name": name, "parameters": size} for name, size in layers],
             **extra,
         }
 
-    def _find(self) -> tuple[Flow | ImageClassifier, dict[str, Any], str]:
+    def _find(self) -> tuple[Model, dict[str, Any], str]:
         """The model, what was saved with it, and where it comes from."""
         from mintnet.cli.model import open_model
         from mintnet.models import CLASSIFIERS, PRESETS, Classifier, Flow, ResNet
@@ -89,13 +77,3 @@ class Info(Command):
         opened = open_model(name, "cpu")
         trained = "comes with the package, trained"
         return opened.model, opened.config, trained if named else str(opened.folder)
-
-
-def _described(flow: Flow) -> dict[str, Any]:
-    return {
-        "net": flow.net.config.to_dict(),
-        "levels": flow.levels,
-        "logit_lambda": flow.logit.lam,
-        "centre": flow.logit.centre,
-        "dimensions": flow.dimensions,
-    }

@@ -26,10 +26,8 @@ class Interpolate(DataCommand):
 
     places: Annotated[tuple[int, int, int, int] | None, tyro.conf.arg(name="images")] = None
     """Which four images, by their places in the data set; drawn with --seed if not given."""
-
     seed: int = 0
     """Draws the four images."""
-
     out: Path | None = None
     """The picture; interpolation.png if not given, numbered if that is taken."""
 
@@ -55,7 +53,7 @@ class Interpolate(DataCommand):
                 f"{', '.join(map(str, chosen))}"
             )
         with Tasks(out) as task, torch.no_grad():
-            z = codes_between(flow.encode(data.images[chosen].to(model.device)))
+            z = codes_between(flow.encode(data.images[chosen].to(flow.device)))
             solution = flow.solve(z, solver, progress=task("64 images between four"))
         between = flow.to_images(solution.require("Nothing was written. Use --solver auto."))
         path, words = write_picture(image_grid(between, flow.levels, 8), place)

@@ -11,26 +11,19 @@ import torch
 from mintnet.analysis.summary import class_names
 from mintnet.data import ImageData
 from mintnet.models import Classifier, Flow
-from mintnet.models.labelled import ImageClassifier
+from mintnet.models.base import Model
 from mintnet.models.locate import load_model, locate
 from mintnet.models.storage import read_config
 
 
 @dataclass(frozen=True)
 class OpenModel:
-    """A model of any kind with its configuration.
+    """A model of any kind with its configuration."""
 
-    Attributes:
-        name: as it was asked for.
-        folder: where its weights are.
-        model: the model.
-        config: what was saved with it.
-    """
-
-    name: str
-    folder: Path
-    model: Flow | ImageClassifier
-    config: dict[str, Any]
+    name: str  # as it was asked for
+    folder: Path  # where its weights are
+    model: Model
+    config: dict[str, Any]  # what was saved with it
 
     @property
     def flow(self) -> Flow:
@@ -55,16 +48,6 @@ class OpenModel:
         return self.model
 
     @property
-    def device(self) -> torch.device:
-        """Where its weights are."""
-        return next(self.model.parameters()).device
-
-    @property
-    def precision(self) -> str:
-        """Of its weights."""
-        return str(next(self.model.parameters()).dtype).removeprefix("torch.")
-
-    @property
     def run(self) -> Path | None:
         """The run folder that the weights belong to, if they do."""
         places = (Path(self.name).expanduser(), self.folder, self.folder.parent)
@@ -80,18 +63,12 @@ class OpenModel:
         """What a classifier's classes are called."""
         known = self.config.get("data")
         own = known.get("name") if isinstance(known, dict) else None
-        return class_names(data or own, 0 if isinstance(self.model, Flow) else self.model.classes)
+        return class_names(data or own, getattr(self.model, "classes", 0))
 
     def images(
         self, folder: Path | None, name: str | None = None, split: str = "test"
     ) -> ImageData:
-        """Images for this model: from the folder given, or from where it was trained.
-
-        Args:
-            folder: with the files of the data set.
-            name: of the data set; the model's own if not given.
-            split: test or train.
-        """
+        """Images for this model: from the folder given, or from where it was trained."""
         from mintnet.training.data import images_for
 
         data = images_for(self.config, self.name, split, name, folder, few=True)

@@ -26,10 +26,8 @@ class Reconstruct(DataCommand):
 
     count: Count = 128
     """How many images, from the first on."""
-
     batch_size: int = 64
     """How many to invert at a time."""
-
     out: Path | None = None
     """The picture; reconstructions.png if not given, numbered if that is taken."""
 
@@ -43,7 +41,7 @@ class Reconstruct(DataCommand):
         check_output(place, PICTURES)
         out, model = console(), self.open()
         flow, solver = model.flow, self.chosen_solver()
-        images = self.images(model).images[: self.count].to(model.device)
+        images = self.images(model).images[: self.count].to(flow.device)
         with Tasks(out) as task:
             progress = task(f"{len(images)} images through the network and back")
             result = reconstruct(flow, images, solver, self.batch_size, progress)

@@ -25,19 +25,14 @@ class Report(DataCommand):
 
     out: Path | None = None
     """The page; report.html in the run or model folder if not given."""
-
     samples: int = 64
     """Images to draw."""
-
     reconstructions: int = 32
     """Test images to send there and back."""
-
     likelihood: int = 1024
     """Test images for the bits per dimension, at most."""
-
     time_limit: float = 15.0
     """Seconds for the curves of Algorithm 1, about. 0: no limit."""
-
     seed: int = 0
     """Of everything that is drawn."""
 

@@ -30,17 +30,13 @@ class Sample(ModelCommand):
 
     count: Count = 64
     """How many images."""
-
     out: Path | None = None
     """A picture of all (.png, .jpg, …), an array (.npy), or a folder for single PNG files (a name
     without an ending, or ending in /); samples.png if not given, numbered if that is taken."""
-
     temperature: float = 1.0
     """Standard deviation of z; below 1, images are more alike and more typical."""
-
     seed: int = 0
     """Of the draws."""
-
     batch_size: int = 64
     """How many to invert at a time."""
 

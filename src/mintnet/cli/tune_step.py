@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,10 +24,8 @@ class TuneStep(DataCommand):
 
     count: Count = 128
     """How many images, from the first on."""
-
     time_limit: float = 600.0
     """Seconds, about: fewer images are taken where all need more. 0: no limit."""
-
     out: Path | None = None
     """A plot of the search, as .png, .svg or .pdf; none if not given."""
 
@@ -50,7 +48,7 @@ class TuneStep(DataCommand):
             check_output(self.out, PLOTS)
         out, model = console(), self.open()
         flow = model.flow
-        images = self.images(model).images[: self.count].to(model.device)
+        images = self.images(model).images[: self.count].to(flow.device)
         count = affordable(flow, images, TRIALS * steps, self.time_limit)
         if count < len(images):
             out.print(
@@ -96,5 +94,5 @@ class TuneStep(DataCommand):
             "images": count,
             "solver_steps": steps,
             "picture": path,
-            "trials": [trial.to_dict() for trial in trials],
+            "trials": [asdict(trial) for trial in trials],
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,16 +36,12 @@ class Verify(DataCommand):
 
     count: Count = 128
     """How many images, from the first on."""
-
     divisors: tuple[float, ...] = (1.0, 3.5)
     """Draw a curve for each of these d: α = 1/d."""
-
     iterations: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 60, 90, 120)
     """Steps of Algorithm 1 in each layer, one for each point of a curve."""
-
     time_limit: float = 60.0
     """Seconds for the curves, about: fewer images, four at least, where all need more. 0: none."""
-
     out: Path | None = None
     """The plot, as .png, .svg or .pdf; invertibility.png if not given, numbered if that is taken.
     Of density models alone."""
@@ -121,7 +117,7 @@ class Verify(DataCommand):
         check_output(place, PLOTS)
 
     def _images(self, opened: OpenModel) -> Tensor:
-        return self.images(opened).images[: self.count].to(opened.device)
+        return self.images(opened).images[: self.count].to(opened.model.device)
 
     def _classifier(self, opened: OpenModel, model: Classifier) -> dict[str, Any]:
         import torch
@@ -148,7 +144,7 @@ class Verify(DataCommand):
         figures = {
             "model": self.model,
             "split": self.split,
-            **{trip.precision: trip.to_dict() for trip in (wide, narrow)},
+            **{trip.precision: asdict(trip) for trip in (wide, narrow)},
         }
         failed = [
             f"{trip.images - trip.verified} of {trip.images} inversions in {trip.precision}"
