@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from mintnet.cli.classifier import OpenClassifier
 from PIL import Image
 
-from mintnet.cli.classifier import OpenClassifier
 from mintnet.cli.explain import load_picture
 from mintnet.data import load
 from mintnet.models import Classifier, ClassifierConfig, Pixels, ResNet, ResNetConfig

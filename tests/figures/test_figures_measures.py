@@ -5,6 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from mintnet.figures.budget import affordable
+from mintnet.figures.gather import bits_per_dim
+from mintnet.figures.invertibility import invert_with
+from mintnet.figures.round_trip import round_trip
+from mintnet.figures.tuning import FLOOR, around
 
 from mintnet.figures import (
     ANGLES,
@@ -18,11 +23,6 @@ from mintnet.figures import (
     solve_in_batches,
     tune_step,
 )
-from mintnet.figures.budget import affordable
-from mintnet.figures.gather import bits_per_dim
-from mintnet.figures.invertibility import invert_with
-from mintnet.figures.round_trip import round_trip
-from mintnet.figures.tuning import FLOOR, around
 from mintnet.models import Classifier, Flow, MintNetConfig
 from mintnet.solvers import FixedPoint, ResidualIteration
 

@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from mintnet.figures.gather import Amounts, gather
 
 from mintnet.data import ImageData
 from mintnet.figures import Contents, write_report
-from mintnet.figures.gather import Amounts, gather
 from mintnet.figures.report import Headline, Panel
 from mintnet.solvers import FixedPoint
 

@@ -117,7 +117,7 @@ class Evaluate(DataOptions, Command):
     ) -> dict[str, Any]:
         from mintnet.figures.classification import evaluation_picture
         from mintnet.models.labelled import ImageClassifier
-        from mintnet.training.accuracy import evaluate_classifier
+        from mintnet.training import evaluate_classifier
         from mintnet.training.devices import is_first_process
 
         assert isinstance(opened.model, ImageClassifier)
