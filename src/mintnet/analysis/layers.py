@@ -36,6 +36,7 @@ def solved_layers(net: Bijection) -> list[TriangularBijection]:
     """The layers that a solver is asked for; their places in this list are their numbers.
 
     Examples:
+        >>> from mintnet import Flow
         >>> solved_layers(Flow.preset("digits").net)[0].name
         'lower MintLayer 1×8×8, K = 16'
     """
@@ -60,6 +61,7 @@ def layer_rows(
         errors: the error at the input of each layer, if it was measured.
 
     Examples:
+        >>> from mintnet import Flow
         >>> flow = Flow.preset("digits")
         >>> rows = layer_rows(flow.net, flow.solve(flow.sample_latents(3, seed=0)))
         >>> len(rows), rows[0].number, rows[0].failures
