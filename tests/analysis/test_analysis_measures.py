@@ -38,7 +38,7 @@ def test_reconstruction(flow, images):
         2,
         3,
         4,
-    ]  # as `info` has it
+    ]
 
 
 def test_failed_inversions_have_no_good_figures(monkeypatch):
