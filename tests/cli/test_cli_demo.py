@@ -7,7 +7,6 @@ import pytest
 
 from mintnet.cli.demo import check_a_network, free_folder
 from mintnet.cli.output import console
-from mintnet.training.checkpoint import Checkpoint
 
 
 def test_the_check(capsys):

@@ -143,7 +143,7 @@ def test_options_out_of_range(fails, model):
     assert fails(["sample", model, "--temperature", -1], "temperature")
     assert fails(["sample", model, "--solver", "fixed-point", "--step", 3.5], "1/3.5")
     assert fails(["sample", model, "--step", 0.5], "--step belongs to", "--solver fixed-point")
-    assert fails(["verify", model, "--max-steps", 5], "--max-steps belongs to")
+    assert fails(["verify", model, "--solver-steps", 5], "--solver-steps belongs to")
     assert fails(["tune-step", model, "--step", 0.5], "tune-step", "leave out --step")
     assert fails(["interpolate", model, "--images", 0, 1, 2, 360], "359")
     assert fails(["verify", model, "--divisors", 0.4], "--divisors")
@@ -152,7 +152,7 @@ def test_options_out_of_range(fails, model):
 
 
 def test_not_converged_writes_nothing(fails, model):
-    assert fails(["sample", model, "--solver", "fixed-point", "--max-steps", 0], "not certified")
+    assert fails(["sample", model, "--solver", "fixed-point", "--solver-steps", 0], "not verified")
     assert not Path("samples.png").exists()
 
 
@@ -227,7 +227,7 @@ def test_interrupt(mintnet, model, monkeypatch):
 
     monkeypatch.setattr(Flow, "solve", stop)
     code, _, err = mintnet("sample", model)
-    assert code == 130 and err == "mintnet: error: interrupted\n"
+    assert code == 130 and err == "mintnet: interrupted\n"
 
 
 def test_a_fault_of_the_program_shows_itself(mintnet, model, monkeypatch):
