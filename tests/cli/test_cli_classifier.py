@@ -9,7 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from mintnet.cli.explain import load_picture
+from mintnet.cli.model import OpenModel
+from mintnet.cli.pictures import load_picture
 from mintnet.data import load
 from mintnet.models import Classifier, ClassifierConfig, Pixels, ResNet, ResNetConfig
 from mintnet.models.classifier import PIXELS

@@ -7,6 +7,8 @@ import pytest
 
 from mintnet.cli.demo import check_a_network, free_folder
 from mintnet.cli.output import console
+from mintnet.training import RunFolder
+from mintnet.training.folder import FORMAT
 
 
 def test_the_check(capsys):
@@ -18,9 +20,9 @@ def test_the_check(capsys):
 
 def write_run(folder: Path, step: int | None) -> None:
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"format": 1, "steps": 100}))
+    (folder / "run.json").write_text(json.dumps({"format": FORMAT, "steps": 100}))
     if step is not None:
-        Checkpoint(step=step).write(folder / "checkpoint.pt")
+        RunFolder(folder).write_checkpoint({"step": step})
 
 
 def test_a_finished_run_is_left_alone(tmp_path):
@@ -52,7 +54,8 @@ def test_twice_in_a_row(mintnet):
         code, out, _ = mintnet("demo", "--epochs", 1, "--json", f"{number}.json")
         assert code == 0
         page = Path("runs", name, "report.html").resolve()
-        assert out.strip().endswith(page.as_uri())
+        assert page.as_uri() in out.partition("What to try next")[2]
+        assert "MNIST, drawn from the model" in page.read_text()
         figures = json.loads(Path(f"{number}.json").read_text())
         assert 0 < figures["bits_per_dim"] < 8
         assert 0.9 < figures["pretrained"]["bits_per_dim"] < 1.0

@@ -215,7 +215,7 @@ def free_folder(folder: Path) -> Path:
     while True:
         run = RunFolder(candidate)
         try:
-            if run.is_empty() or not run.is_finished():
+            if run.is_empty() or (run.read() and not run.is_finished()):
                 return candidate
         except RunError:
             pass  # something else is there, or a run that cannot go on
