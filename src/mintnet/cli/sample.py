@@ -83,7 +83,8 @@ class Sample(ModelCommand):
 
 
 def _is_folder(place: Path) -> bool:
-    return not place.suffix or place.is_dir()
+    kind = place.suffix.lower()
+    return not kind or (place.is_dir() and kind not in (*PICTURES, ".npy"))
 
 
 def _write(images: Tensor, levels: int, place: Path) -> str:
