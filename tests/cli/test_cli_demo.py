@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mintnet.cli.demo import check_a_network, free_folder
+from mintnet.cli.demo import Demo, check_a_network, free_folder
 from mintnet.cli.output import console
 from mintnet.training import RunFolder
 from mintnet.training.folder import FORMAT
@@ -46,6 +46,17 @@ def test_other_folders_are_left_alone(tmp_path, content):
     assert free_folder(tmp_path / "demo") == tmp_path / "demo-2"
     (tmp_path / "demo-2").write_text("a file")
     assert free_folder(tmp_path / "demo") == tmp_path / "demo-3"
+
+
+def test_the_report_shows_the_best_pictures_first(mintnet, tiny_flow):
+    tiny_flow.save("run/last", preset="digits", data={"name": "digits"})
+    Path("a.png").write_bytes(b"a picture")
+    pictures = {"samples_picture": Path("a.png"), "interpolation_picture": Path("a.png")}
+    given = {"baselines": {"one": 9.0, "two": 10.0}, "pretrained": pictures}
+    figures = Demo()._report(console(), Path("run"), given)
+    assert "bits below the better simple model" in figures["headlines"]
+    page = Path("run/report.html").read_text()
+    assert page.index("MNIST, drawn from the model") < page.index("<h2>Samples</h2>")
 
 
 @pytest.mark.slow

@@ -92,13 +92,13 @@ class Demo(Command):
                 "MNIST, drawn from the model of the package",
                 f"{SAMPLES} draws, each verified. The sections below are about the model of "
                 "digits that was trained just now.",
-                Path(shown["samples"]).read_bytes(),
+                Path(shown["samples_picture"]).read_bytes(),
             ),
             (
                 "Between four MNIST images",
                 "Test images in the corners (LeCun, Cortes and Burges; CC BY-SA 3.0), and what "
                 "lies between their codes.",
-                Path(shown["interpolation"]).read_bytes(),
+                Path(shown["interpolation_picture"]).read_bytes(),
             ),
         ]
         return finish(out, run / "report.html", found)
@@ -192,8 +192,8 @@ def show_pretrained(out: Console, folder: Path, seed: int = 0) -> dict[str, Any]
         f"with the package too; all 10,000 have {known}."
     )
     return {
-        "samples": samples,
-        "interpolation": interpolation,
+        "samples_picture": samples,
+        "interpolation_picture": interpolation,
         "bits_per_dim": found.bits_per_dim,
         "standard_error": found.standard_error,
         "images": len(data),
