@@ -2,8 +2,6 @@
 
 import base64
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,10 +11,6 @@ from mintnet.analysis import Amounts, Headline, Overview, overview
 from mintnet.data import ImageData
 from mintnet.figures import write_report
 from mintnet.solvers import FixedPoint
-
-CHROMIUM = (
-    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-)
 
 
 @pytest.fixture(scope="module")
@@ -88,34 +82,3 @@ def test_empty_parts_are_left_out(tmp_path):
     assert "<h2>Best</h2>" in text
     for words in ("Samples", "Invertibility", "Training", "Configuration"):
         assert f"<h2>{words}</h2>" not in text
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
-def test_opens_in_a_browser(page, tmp_path):
-    log = tmp_path / "net.json"
-    flags = (
-        "--headless --no-sandbox --disable-gpu --disable-background-networking "
-        "--disable-component-update --disable-sync --no-first-run --disable-default-apps "
-        "--virtual-time-budget=3000 --enable-logging=stderr"
-    )
-    done = subprocess.run(
-        [
-            str(CHROMIUM),
-            *flags.split(),
-            "--host-resolver-rules=MAP * ~NOTFOUND",
-            f"--user-data-dir={tmp_path / 'profile'}",
-            f"--log-net-log={log}",
-            "--dump-dom",
-            page.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert "<h2>Samples</h2>" in done.stdout
-    assert "CONSOLE" not in done.stderr, done.stderr
-    asked = set(re.findall(r'"url":"((?:https?|wss?)://[^"]*)"', log.read_text()))
-    own = re.compile(r"https?://[a-z0-9.]*\.(google|googleapis|gstatic)\.com/")  # the browser's
-    assert not [url for url in asked if not own.match(url)]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich.markup import escape
-from rich.table import Table
 
 from mintnet.cli.command import Command, DataOptions, Model
 from mintnet.cli.output import check_output, console, free_place, write_picture
@@ -139,12 +138,5 @@ class Evaluate(DataOptions, Command):
             f"{escape(data.name)}; cross entropy {found.nats:.4f} nats, calibration error "
             f"{100 * found.calibration.error:.2f} %"
         )
-        table = Table(title="True class, and what it was called", title_justify="left")
-        table.add_column("")
-        for name in names:
-            table.add_column(escape(name), justify="right")
-        for name, row in zip(names, found.confusion.tolist(), strict=True):
-            table.add_row(escape(name), *(str(count) if count else "·" for count in row))
-        out.print(table)
-        out.print(words)
+        out.print(f"{words}: confusion, reliability and the most confident mistakes")
         return {**figures, "picture": written}

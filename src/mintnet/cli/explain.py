@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from mintnet.cli.command import FlawedResult, ModelCommand, origin
 from mintnet.cli.output import (
@@ -18,6 +17,7 @@ from mintnet.cli.output import (
     check_output,
     console,
     free_place,
+    strong,
     write_json,
     write_picture,
     written_words,
@@ -88,7 +88,7 @@ class Explain(ModelCommand):
         if failed := sum(not step.verified for step in drawn):
             raise FlawedResult(
                 f"{failed} of {len(drawn)} inversions are not verified, and not shown; "
-                + ("use --solver auto" if self.solver != "auto" else "the table says which"),
+                + ("use --solver auto" if self.solver != "auto" else "the picture says which"),
                 figures,
             )
         return figures
@@ -161,34 +161,19 @@ class Explain(ModelCommand):
 
 
 def _print(out: Console, name: str, paths: list[PicturePath], names: tuple[str, ...]) -> None:
-    table = Table(title=escape(name), title_justify="left", title_style="bold")
-    table.add_column("path")
-    for column in ("picture", "predicted", "pixels", "logits", "clipped", "padding", "verified"):
-        table.add_column(column, justify="right")
+    """A line for each path: what its last picture is, and what is wrong with the path."""
+    start = paths[0].start
+    out.print(f"{strong(name)}: {escape(names[start.predicted])}, {100 * start.probability:.1f} %")
     for path in paths:
-        if not path.steps:
-            table.add_row(path.title, *["–"] * 7)
-        for number, step in enumerate(path.steps, 1):
-            title = path.title if number == 1 else ""
-            if not step.verified:
-                table.add_row(title, str(number), *["–"] * 5, "[red]no[/]")
-                continue
-            table.add_row(
-                title,
-                str(number),
-                f"{escape(names[step.predicted])} {100 * step.probability:.1f} %",
-                f"{100 * step.moved:.2f} %",
-                f"{float((step.logits - path.start.logits).abs().max()):.3g}",
-                f"{100 * step.clipped:.1f} %",
-                f"{step.padding_energy:.0e}",
-                "yes",
+        lost = sum(not step.verified for step in path.steps)
+        if lost:
+            out.print(f"  {path.title}: {lost} of {len(path.steps)} not verified", style="red")
+        elif not path.steps or not all(step.reached for step in path.steps):
+            out.print(f"  {path.title}: {path.note}", style="yellow")
+        else:
+            last = path.steps[-1]
+            out.print(
+                f"  {path.title}: at last {escape(names[last.predicted])}, "
+                f"{100 * last.probability:.1f} %, pixels changed by {100 * last.moved:.1f} % of "
+                f"their range, {100 * last.clipped:.1f} % of them clipped"
             )
-    out.print(table)
-    for path in paths:
-        if not path.steps or not all(step.reached for step in path.steps):
-            out.print(f"{path.title}: {path.note}.", style="yellow")
-    out.print(
-        "pixels: root mean square change, as a share of their range; logits: the largest change; "
-        "both of the clipped 8-bit picture that is shown. padding: energy that is not shown.",
-        style="dim",
-    )
