@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 Model = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
 Count = Annotated[int, tyro.conf.arg(aliases=["-n"])]
 
+# Options that may be left out; their texts say what happens then.
+File = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
+Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")]
+Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+Whole = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")]
+Number = Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")]
+
 
 class FlawedResult(ValueError):
     """The work is done and its figures are worth keeping, but something in it failed.
@@ -35,7 +42,7 @@ class FlawedResult(ValueError):
 class Command(ABC):
     """A command: its options are its fields."""
 
-    json: Path | None = None
+    json: File = None
     """Write the figures into this file, as JSON."""
 
     typed = "mintnet"  # how it was called, for figures that are to be measured again
@@ -69,9 +76,9 @@ class ModelCommand(Command):
     """Where to compute: cpu, cuda, or auto for a GPU if there is one."""
     solver: Literal["auto", "wavefront", "fixed-point", "bisection"] = "auto"
     """How layers are inverted."""
-    step: float | None = None
+    step: Number = None
     """α of Algorithm 1, with --solver fixed-point; 1 if not given."""
-    solver_steps: int | None = None
+    solver_steps: Whole = None
     """The most steps of Algorithm 1 in each layer, with --solver fixed-point; 120 if not given."""
 
     def open(self) -> OpenModel:
@@ -102,10 +109,10 @@ class ModelCommand(Command):
 class DataOptions:
     """Which images a command takes."""
 
-    data: Path | None = None
+    data: Folder = None
     """Folder with the data set's files; the one it was trained on if not given. Digits need none,
     and of MNIST some test images ship with the package."""
-    data_set: str | None = None
+    data_set: Name = None
     """The data set, where it is not the model's own: digits, mnist, cifar10, imagenet32, folder."""
     split: Literal["test", "train"] = "test"
     """Which part of the data set."""

@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from mintnet.cli.command import Command
+from mintnet.cli.command import Command, Whole
 from mintnet.cli.output import Tasks, console, print_check, strong, write_picture
 
 SHIPPED_MODEL = "mnist"
@@ -28,7 +28,7 @@ class Demo(Command):
 
     run_folder: Annotated[Path, tyro.conf.arg(name="run")] = Path("runs/demo")
     """Run folder; with a finished run in it, the next free number is added to the name."""
-    epochs: int | None = None
+    epochs: Whole = None
     """Passes over the training images, if not the preset's."""
     seed: int = 0
     """Of everything."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from rich.markup import escape
 
-from mintnet.cli.command import Command, DataOptions, Model
+from mintnet.cli.command import Command, DataOptions, File, Model, Name, Whole
 from mintnet.cli.output import check_output, console, free_place, write_picture
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ class Evaluate(DataOptions, Command):
     """Of the dequantization noise."""
     batch_size: int = 100
     """Images at a time, on each device; figures do not depend on it."""
-    devices: str | None = None
+    devices: Name = None
     """A number, or auto for all there are."""
-    nodes: int | None = None
+    nodes: Whole = None
     """Machines."""
     accelerator: Literal["auto", "cpu", "cuda", "gpu", "mps"] = "auto"
     """Kind of device."""
-    out: Path | None = None
+    out: File = None
     """The picture about a classifier; evaluation.png if not given, numbered if that is taken."""
 
     def run(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from mintnet.cli.command import FlawedResult, ModelCommand, origin
+from mintnet.cli.command import File, FlawedResult, Folder, ModelCommand, Name, Whole, origin
 from mintnet.cli.output import (
     Tasks,
     check_output,
@@ -42,9 +42,9 @@ class Explain(ModelCommand):
 
     images: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="IMAGE…")]
     """Picture files of the classifier's size, or places in a data set: mnist:test:7, or test:7."""
-    towards: int | None = None
+    towards: Whole = None
     """The class to go to; the second most probable if not given."""
-    partner: str | None = None
+    partner: Name = None
     """The picture to go to with logits held; a test image of the other class if not given."""
     pictures: int = 5
     """Pictures along each path."""
@@ -52,9 +52,9 @@ class Explain(ModelCommand):
     """The most Gauss-Newton steps between two pictures."""
     smooth: float = 1.0
     """Prefer smooth changes: the width in pixels; 0 for none."""
-    data: Path | None = None
+    data: Folder = None
     """Folder with the data set's files, for places in it and to choose a partner from."""
-    out: Path | None = None
+    out: File = None
     """The picture; explanation.png if not given, numbered if that is taken; -2, -3, … is put into
     the name for further images. Figures go to a .json beside it."""
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import tyro
 from rich.markup import escape
 
-from mintnet.cli.command import Command
+from mintnet.cli.command import Command, Name, Number
 from mintnet.cli.output import check_new_folder, console, strong
 
 
@@ -21,9 +21,9 @@ class ImportOriginal(Command):
     """The file; a .json beside it is read too."""
     out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT")]
     """The model folder, new or empty."""
-    logit_lambda: float | None = None
+    logit_lambda: Number = None
     """λ, if no .json beside the file says it; else 1e-6 for grey images and 0.05 for colour."""
-    preset: str | None = None
+    preset: Name = None
     """The data set it was trained on, to be remembered; mnist for grey images of 28 × 28."""
 
     def run(self) -> dict[str, Any]:

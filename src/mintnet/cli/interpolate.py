@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from mintnet.cli.command import DataCommand
+from mintnet.cli.command import DataCommand, File
 from mintnet.cli.output import (
     PICTURES,
     Tasks,
@@ -28,7 +27,7 @@ class Interpolate(DataCommand):
     """Which four images, by their places in the data set; drawn with --seed if not given."""
     seed: int = 0
     """Draws the four images."""
-    out: Path | None = None
+    out: File = None
     """The picture; interpolation.png if not given, numbered if that is taken."""
 
     def run(self) -> dict[str, Any]:

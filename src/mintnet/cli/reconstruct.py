@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from mintnet.cli.command import Count, DataCommand
+from mintnet.cli.command import Count, DataCommand, File
 from mintnet.cli.output import (
     PICTURES,
     Tasks,
@@ -28,7 +27,7 @@ class Reconstruct(DataCommand):
     """How many images, from the first on."""
     batch_size: int = 64
     """How many to invert at a time."""
-    out: Path | None = None
+    out: File = None
     """The picture; reconstructions.png if not given, numbered if that is taken."""
 
     def run(self) -> dict[str, Any]:

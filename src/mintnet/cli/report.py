@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
-from mintnet.cli.command import DataCommand
+from mintnet.cli.command import DataCommand, File
 from mintnet.cli.output import Tasks, check_output, console, written_words
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Report(DataCommand):
     """Write one self-contained HTML page about a run or a model: everything there is to see."""
 
-    out: Path | None = None
+    out: File = None
     """The page; report.html in the run or model folder if not given."""
     samples: int = 64
     """Images to draw."""

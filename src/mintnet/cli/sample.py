@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mintnet.cli.command import Count, ModelCommand
+from mintnet.cli.command import Count, File, ModelCommand
 from mintnet.cli.output import (
     PICTURES,
     Tasks,
@@ -30,7 +30,7 @@ class Sample(ModelCommand):
 
     count: Count = 64
     """How many images."""
-    out: Path | None = None
+    out: File = None
     """A picture of all (.png, .jpg, …), an array (.npy), or a folder for single PNG files (a name
     without an ending, or ending in /); samples.png if not given, numbered if that is taken."""
     temperature: float = 1.0

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mintnet.cli.command import Count, DataCommand
+from mintnet.cli.command import Count, DataCommand, File
 from mintnet.cli.output import PLOTS, Tasks, check_output, console, write_picture
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ class TuneStep(DataCommand):
     """How many images, from the first on."""
     time_limit: float = 600.0
     """Seconds, about: fewer images are taken where all need more. 0: no limit."""
-    out: Path | None = None
+    out: File = None
     """A plot of the search, as .png, .svg or .pdf; none if not given."""
 
     def run(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mintnet.cli.command import Count, DataCommand, FlawedResult
+from mintnet.cli.command import Count, DataCommand, File, FlawedResult
 from mintnet.cli.output import (
     PLOTS,
     Tasks,
@@ -42,7 +42,7 @@ class Verify(DataCommand):
     """Steps of Algorithm 1 in each layer, one for each point of a curve."""
     time_limit: float = 60.0
     """Seconds for the curves, about: fewer images, four at least, where all need more. 0: none."""
-    out: Path | None = None
+    out: File = None
     """The plot, as .png, .svg or .pdf; invertibility.png if not given, numbered if that is taken.
     Of density models alone."""
 
