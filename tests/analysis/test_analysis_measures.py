@@ -1,4 +1,4 @@
-"""The figures behind the pictures."""
+"""What is computed about models, against the formulas."""
 
 import math
 from dataclasses import replace
@@ -6,33 +6,39 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mintnet.figures import (
+from mintnet.analysis import (
     ANGLES,
+    Amounts,
     ErrorCurve,
     error_curve,
     interpolate,
-    join_solutions,
     layer_rows,
+    overview,
     pixel_error,
     reconstruct,
-    solve_in_batches,
+    round_trip,
     tune_step,
+    verify,
 )
-from mintnet.figures.budget import affordable
-from mintnet.figures.gather import bits_per_dim
-from mintnet.figures.invertibility import invert_with
-from mintnet.figures.round_trip import round_trip
-from mintnet.figures.tuning import FLOOR, around
+from mintnet.analysis.invertibility import affordable, algorithm_1
+from mintnet.analysis.layers import layer_numbers, solved_layers
+from mintnet.analysis.tuning import FLOOR, around
+from mintnet.data import ImageData
 from mintnet.models import Classifier, Flow, MintNetConfig
-from mintnet.solvers import FixedPoint, ResidualIteration
+from mintnet.solvers import FixedPoint
 
 
 def test_reconstruction(flow, images):
-    result = reconstruct(flow, images, batch=3)
+    result = reconstruct(flow, images, batch_size=3)
     assert result.exact == len(images)
     assert float(result.errors.max()) < 1e-9
-    assert result.to_dict()["certified"] == len(images)
-    assert [row.number for row in layer_rows(result.solution)] == [1, 2, 3, 4]  # as `info` has it
+    assert result.to_dict()["verified"] == len(images)
+    assert [row.number for row in layer_rows(flow.net, result.solution)] == [
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 def test_failed_inversions_have_no_good_figures(monkeypatch):
@@ -55,7 +61,7 @@ def test_failed_inversions_have_no_good_figures(monkeypatch):
         return replace(found, solution=whole)
 
     monkeypatch.setattr(Classifier, "solve", failing_at_first)
-    trip = round_trip(classifier, torch.zeros(3, 1, 8, 8, dtype=torch.uint8), batch=1)
+    trip = round_trip(classifier, torch.zeros(3, 1, 8, 8, dtype=torch.uint8), batch_size=1)
     assert len(calls) == 3 and trip.byte_exact == 2
     for figure in (trip.residual, trip.worst_pixel_error, trip.mean_square_error):
         assert math.isnan(figure)
@@ -69,31 +75,20 @@ def test_pixel_error_by_hand(flow):
     assert float(pixel_error(flow, black, y)) == pytest.approx(0.01, rel=1e-5)
 
 
-def test_batches_change_nothing(flow):
-    z = flow.sample_latents(7, seed=1)
-    whole, parts = solve_in_batches(flow, z), solve_in_batches(flow, z, batch=2)
-    assert torch.allclose(whole.value, parts.value, atol=1e-5)
-    assert parts.residual.shape == (7,) and len(parts.parts) == len(whole.parts)
-    assert join_solutions([whole]) is whole
-
-
-@pytest.mark.parametrize("solver", [None, FixedPoint(), ResidualIteration(200)])
 @pytest.mark.parametrize("couplings", [0, 3])
-def test_progress_is_told_layer_by_layer_and_changes_nothing(solver, couplings):
+def test_layers_are_numbered_by_their_places(couplings):
     flow = Flow(MintNetConfig((1, 4, 4), (1, 1), (2, 1), couplings=couplings))
-    z, told = flow.sample_latents(5, seed=1), []
-    silent = solve_in_batches(flow, z, solver, batch=3)
-    aloud = solve_in_batches(flow, z, solver, batch=3, tick=told.append)
-    assert sum(told) == pytest.approx(5) and all(share > 0 for share in told)
-    layers = len(layer_rows(silent))
-    assert len(told) == (2 if isinstance(solver, ResidualIteration) else 2 * (layers + 1))
-    assert torch.equal(aloud.status, silent.status)
-    assert torch.allclose(aloud.value, silent.value, atol=1e-5)
+    rows = layer_rows(flow.net, flow.solve(flow.sample_latents(5, seed=1)))
+    layers = solved_layers(flow.net)
+    assert [row.number for row in rows] == list(range(1, len(layers) + 1))
+    assert [row.name for row in rows] == [layer.name for layer in layers]
+    numbers = layer_numbers(flow.net.chain.leaves())
+    assert numbers == sorted(numbers) and numbers.count(3) == 2  # the squeeze goes with the third
 
 
 def test_failures_are_counted(flow, images):
     solution = flow.solve(flow.encode(images), FixedPoint(max_steps=0))
-    assert sum(row.failures for row in layer_rows(solution)) > 0
+    assert sum(row.failures for row in layer_rows(flow.net, solution)) > 0
 
 
 def test_interpolation_is_the_formula(flow, images):
@@ -120,7 +115,7 @@ def test_iterations_are_those_of_algorithm_1(flow, images):
         for _ in range(3 if hasattr(layer, "start") else 0):
             y, slope = layer.evaluate(x)
             x = x - 0.4 * (y - target) / slope
-    assert torch.allclose(invert_with(flow, z, 0.4, 3), x, atol=1e-5)
+    assert torch.allclose(algorithm_1(flow, z, 0.4, 3), x, atol=1e-5)
 
 
 def test_error_curve(flow, images):
@@ -150,11 +145,32 @@ def test_tuning(flow, images):
     assert near == set(around(best)) - {1 + k / 2 for k in range(9)}
 
 
-def test_bits_per_dim_is_the_flow_s(flow, images):
-    mean, error, count = bits_per_dim(flow, images, most=5, seed=3, batch=2)
+def test_verification_has_the_line_of_the_solver(flow, images):
+    found = verify(flow, images, iterations=(1, 2, 4, 8, 16), seconds=1e-9)
+    assert found.reached == ("auto: 8 of 8 verified", found.reconstruction.typical_error)
+    assert [curve.errors.shape for curve in found.curves] == [(4, 4)] * 2  # in the time there is
+    assert found.to_dict()["layers"][3]["number"] == 4
+    assert verify(flow, images, FixedPoint(), iterations=(1,)).reached[0].startswith("FixedPoint")
+
+
+def test_overview_is_of_the_flow(flow, images):
+    data = ImageData("digits", images, levels=17)
+    stages: list[str] = []
+
+    def stage(words):
+        stages.append(words)
+        return lambda done, total: None
+
+    found = overview(flow, data, "t", amounts=Amounts(4, 8, 5, 0.01, seed=3), stage=stage)
     expected = flow.bits_per_dim(images[:5], seed=3).double()
-    assert mean == pytest.approx(float(expected.mean()), abs=1e-6) and count == 5
-    assert error == pytest.approx(float(expected.std()) / math.sqrt(5), abs=1e-6)
+    assert found.bits_per_dim == pytest.approx(float(expected.mean()), abs=1e-6)
+    assert f"± {float(expected.std()) / math.sqrt(5):.3f}" in found.headlines[0].note
+    assert len(found.samples) == 4 and len(found.between) == 64 and len(stages) == 4
+    assert all(headline.good for headline in found.headlines)
+    failed = overview(
+        flow, data, "t", amounts=Amounts(2, 4, 4, 0.01), solver=FixedPoint(max_steps=0)
+    )
+    assert failed.between is None and not all(headline.good for headline in failed.headlines)
 
 
 def test_affordable(flow, images):

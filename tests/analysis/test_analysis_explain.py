@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mintnet import FixedPoint
-from mintnet.models.explain import PICTURE_FIGURES, Explainer
+from mintnet.analysis import Explainer
 
 
 def picture(seed):
@@ -28,7 +28,7 @@ def model(small_classifier, request):
 def check(model, path, image):
     """All figures again, from the pictures alone."""
     for step in path.steps:
-        assert step.certified and step.residual < 1e-9
+        assert step.verified and step.residual < 1e-9
         assert step.image.dtype == torch.uint8
         features = model.features(step.image[None])
         torch.testing.assert_close(step.logits, model.head(features)[0], atol=1e-9, rtol=1e-9)
@@ -104,16 +104,17 @@ def test_pixels_out_of_range_are_counted_and_clipped(model):
     assert path.steps[0].moved < path.steps[0].moved_before
 
 
-def test_an_inverse_that_is_not_certified_is_not_shown(model):
+def test_an_inverse_that_is_not_verified_is_not_shown(model):
     path = Explainer(model, FixedPoint(max_steps=1)).there_and_back(picture(0))
     (step,) = path.steps
-    assert not step.certified and not step.image.any()
+    assert not step.verified and not step.image.any()
     assert all(map(math.isnan, (step.moved, step.clipped, step.padding_energy, step.probability)))
-    with pytest.raises(ValueError, match="not certified"):
+    with pytest.raises(ValueError, match="not verified"):
         _ = step.predicted
     figures = step.to_dict(path.start.logits)
-    assert all(figures[name] is None for name in PICTURE_FIGURES)
-    assert figures["certified"] is False and len(figures["wanted_logits"]) == 5
+    names = ("predicted", "probability", "logits", "logit_change", "picture_moved", "clipped")
+    assert all(figures[name] is None for name in (*names, "padding_energy"))
+    assert figures["verified"] is False and len(figures["wanted_logits"]) == 5
     assert path.start.to_dict(path.start.logits).keys() == figures.keys()
 
 
@@ -142,10 +143,8 @@ def test_what_is_refused(small_classifier, raises_with):
         explainer.there_and_back(picture(0)[:1])
     with raises_with(ValueError, "uint8"):
         explainer.there_and_back(picture(0).double())
-    for smooth in (-1.0, float("nan"), float("inf")):
-        with raises_with(ValueError, "smooth", smooth):
-            Explainer(model, smooth=smooth)
-    with raises_with(ValueError, "rounds"):
-        Explainer(model, rounds=0)
     with raises_with(ValueError, "evaluation mode"):
         Explainer(small_classifier().train())
+    for options in ({"smooth": -1.0}, {"smooth": math.nan}, {"smooth": math.inf}, {"rounds": 0}):
+        with raises_with(ValueError, *options):
+            Explainer(model, **options)

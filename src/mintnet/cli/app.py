@@ -8,8 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
-from typing import Annotated, Any, Union
+from typing import Annotated, Any, NoReturn, Union
 
 import tyro
 
@@ -40,55 +39,61 @@ COMMANDS = {
 }
 """Where each command is; "group name" makes a command of a group. A new one is a line here."""
 
-NO_MEMORY = "can't allocate memory"
-"""What torch says on a CPU, in an error that has no name of its own."""
-
 GROUPS = {
     "data": "Get data sets, and check the files that are there.",
     "bench": "Measure how fast things are.",
 }
 
+EXTRAS = {"tensorboard": "tensorboard", "torchdiffeq": "ffjord"}
+"""Modules that another extra than ``cli`` installs."""
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; exits with 1 for a mistake, 2 for a wrong call, 130 for Ctrl-C.
+NO_MEMORY = "can't allocate memory"
+"""What torch says on a CPU, in an error that has no name of its own."""
+
+
+def run(arguments: list[str]) -> None:
+    """Run the command that the arguments name.
 
     With MINTNET_DEBUG=1 in the environment a mistake shows its traceback too.
-
-    Examples:
-        >>> main(["info", "digits"])
-        digits...
     """
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
     if arguments == ["--version"]:
         print(f"mintnet {version('mintnet')}")
         return
-    from mintnet.training.devices import is_first_process
-
     try:
         command = parse(arguments or ["--help"])
         command.typed = shlex.join(["mintnet", *arguments])
-        if command.json is not None:
-            check_output(command.json, option="--json")
-        source = origin(command) if command.json is not None else {}
-        flaw = None
-        try:
-            figures = command.run()
-        except FlawedResult as found:
-            flaw, figures = found, found.figures
-        if command.json is not None and is_first_process():
-            write_json(command.json, {**source, **figures})
-        sys.stdout.flush()
-        if flaw is not None:
-            raise flaw
+        _run(command)
     except BrokenPipeError:
-        _close_quietly()
+        # Nobody reads the output any more; keep Python from complaining about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
     except KeyboardInterrupt as stop:
-        _fail(str(stop) or "interrupted", 130)
+        print(f"mintnet: {str(stop) or 'interrupted'}", file=sys.stderr)
+        raise SystemExit(130) from None
     except Exception as error:
         if not _is_mistake(error) or os.environ.get("MINTNET_DEBUG") == "1":
             raise
-        _fail(_one_line(error), 1)
+        _fail(_one_line(error))
+
+
+def _run(command: Command) -> None:
+    """Run a command and write its figures, also where something in them failed."""
+    if command.json is not None:
+        check_output(command.json, option="--json")
+    source = origin(command) if command.json is not None else {}
+    flaw = None
+    try:
+        figures = command.run()
+    except FlawedResult as found:
+        flaw, figures = found, found.figures
+    if command.json is not None:
+        from mintnet.training.devices import is_first_process
+
+        if is_first_process():
+            write_json(command.json, {**source, **figures})
+    sys.stdout.flush()
+    if flaw is not None:
+        raise flaw
 
 
 def parse(arguments: Sequence[str]) -> Command:
@@ -98,28 +103,34 @@ def parse(arguments: Sequence[str]) -> Command:
         >>> parse(["sample", "mnist", "-n", "9"]).count
         9
     """
-    kinds: Any = Union[tuple(_kinds(arguments))]  # noqa: UP007 - built when it runs
+    words = "Invertible networks: exact likelihoods, verified inverses. See also --version."
     options = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
-    words = "Invertible networks: exact likelihoods, certified inverses. See also --version."
-    found: Command = tyro.cli(
-        kinds, prog="mintnet", description=words, args=list(arguments), config=options
-    )
+    length = 2 if arguments[0] in GROUPS else 1
+    name, rest = " ".join(arguments[:length]), list(arguments[length:])
+    found: Command
+    if name in COMMANDS:  # its module alone is imported
+        found = tyro.cli(_load(name, arguments), prog=f"mintnet {name}", args=rest, config=options)
+        return found
+    kinds: Any = Union[tuple(_all())]  # noqa: UP007 - built when it runs
+    found = tyro.cli(kinds, prog="mintnet", description=words, args=list(arguments), config=options)
     return found
 
 
-def _kinds(arguments: Sequence[str]) -> list[Any]:
+def _load(name: str, arguments: Sequence[str] = ()) -> Any:
+    """The class of a command, with the defaults that the arguments imply where it has such."""
+    module, _, kind = COMMANDS[name].partition(":")
+    found = getattr(import_module(module), kind)
+    return found.for_arguments(arguments) if hasattr(found, "for_arguments") else found
+
+
+def _all() -> list[Any]:
     """The commands as types, those of a group inside one."""
     single: list[Any] = []
     grouped: dict[str, list[Any]] = {}
     annotated: Any = Annotated  # with types that are known only when it runs
     union: Any = Union
-    for name, place in COMMANDS.items():
-        module, _, kind = place.partition(":")
-        if find_spec(module) is None:  # a command that this installation does not have
-            continue
-        found = getattr(import_module(module), kind)
-        if name == "train" and arguments[:1] == ["train"]:
-            found = found.for_arguments(arguments)  # with the values of its preset
+    for name in COMMANDS:
+        found = _load(name)
         group, _, inner = name.rpartition(" ")
         words = (found.__doc__ or "").partition("\n\n")[0]
         entry = annotated[found, tyro.conf.subcommand(inner, description=words)]
@@ -137,12 +148,18 @@ def _is_mistake(error: Exception) -> bool:
 
     from mintnet.solvers import InversionError
 
+    if isinstance(error, ModuleNotFoundError):
+        return not (error.name or "mintnet").startswith("mintnet")
     if isinstance(error, ValueError | InversionError | OSError | MemoryError | SafetensorError):
         return True
     return type(error).__name__ == "OutOfMemoryError" or NO_MEMORY in str(error)  # torch's
 
 
 def _one_line(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        module = (error.name or "").partition(".")[0]
+        extra = EXTRAS.get(module, "cli")
+        return f"this command needs {module}: pip install 'mintnet[{extra}]'"
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     if NO_MEMORY in str(error):
@@ -150,12 +167,6 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _fail(reason: str, code: int) -> None:
+def _fail(reason: str) -> NoReturn:
     print(f"mintnet: error: {reason}", file=sys.stderr)
-    raise SystemExit(code) from None
-
-
-def _close_quietly() -> None:
-    """Nobody reads the output any more; keep Python from complaining about it at its end."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, sys.stdout.fileno())
+    raise SystemExit(1) from None
