@@ -62,8 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments == ["--version"]:
         print(f"mintnet {version('mintnet')}")
         return
-    from mintnet.training.devices import is_first_process
-
     try:
         command = parse(arguments or ["--help"])
         command.typed = shlex.join(["mintnet", *arguments])
@@ -75,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             figures = command.run()
         except FlawedResult as found:
             flaw, figures = found, found.figures
-        if command.json is not None and is_first_process():
+        if command.json is not None and _is_first_process():
             write_json(command.json, {**source, **figures})
         sys.stdout.flush()
         if flaw is not None:
@@ -98,7 +96,7 @@ def parse(arguments: Sequence[str]) -> Command:
         >>> parse(["sample", "mnist", "-n", "9"]).count
         9
     """
-    kinds: Any = Union[tuple(_kinds(arguments))]  # noqa: UP007 - built when it runs
+    kinds: Any = Union[tuple(_kinds())]  # noqa: UP007 - built when it runs
     options = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
     words = "Invertible networks: exact likelihoods, certified inverses. See also --version."
     found: Command = tyro.cli(
@@ -107,7 +105,7 @@ def parse(arguments: Sequence[str]) -> Command:
     return found
 
 
-def _kinds(arguments: Sequence[str]) -> list[Any]:
+def _kinds() -> list[Any]:
     """The commands as types, those of a group inside one."""
     single: list[Any] = []
     grouped: dict[str, list[Any]] = {}
@@ -118,8 +116,6 @@ def _kinds(arguments: Sequence[str]) -> list[Any]:
         if find_spec(module) is None:  # a command that this installation does not have
             continue
         found = getattr(import_module(module), kind)
-        if name == "train" and arguments[:1] == ["train"]:
-            found = found.for_arguments(arguments)  # with the values of its preset
         group, _, inner = name.rpartition(" ")
         words = (found.__doc__ or "").partition("\n\n")[0]
         entry = annotated[found, tyro.conf.subcommand(inner, description=words)]
@@ -153,6 +149,12 @@ def _one_line(error: Exception) -> str:
 def _fail(reason: str, code: int) -> None:
     print(f"mintnet: error: {reason}", file=sys.stderr)
     raise SystemExit(code) from None
+
+
+def _is_first_process() -> bool:
+    """Whether this is the first of the processes that torchrun, Lightning or SLURM started."""
+    ranks = (os.environ.get(name) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID"))
+    return next((rank for rank in ranks if rank is not None), "0") == "0"
 
 
 def _close_quietly() -> None:
