@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from mintnet.solvers.base import TOLERANCES, Evaluate, Solver, System, fill_failures
+from mintnet.solvers.base import TOLERANCES, Evaluate, Solver, System
 from mintnet.solvers.captured import captured_steps
-from mintnet.solvers.solution import Solution, Status, relative_residual
+from mintnet.solvers.solution import Solution, Status, fill_failures, relative_residual
 
 LOOK_AT = 3
 """The step after which `patience` counts."""
@@ -200,7 +200,8 @@ class State:
     def each(self, function: Callable[[Tensor], Tensor]) -> State:
         """The state with a function applied to each of its tensors."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return State(**{k: None if v is None else function(v) for k, v in values.items()})
+        applied = {k: None if v is None else function(v) for k, v in values.items()}
+        return State(**applied)  # type: ignore[arg-type]
 
     def tensors(self) -> list[Tensor]:
         """All tensors, in the order of the fields."""

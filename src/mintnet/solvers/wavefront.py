@@ -10,14 +10,14 @@ from torch import Tensor
 from mintnet.calculus.expression import Expression, Operation
 from mintnet.calculus.linear import Convolution, Dense
 from mintnet.calculus.masks import MASKS
-from mintnet.solvers.base import TOLERANCES, Solver, StructureError, System, fill_failures
+from mintnet.solvers.base import TOLERANCES, Solver, StructureError, System
 from mintnet.solvers.dual import Dual, combine
 from mintnet.solvers.fronts import ConditionedWalk
 from mintnet.solvers.level_cache import LevelCache
 from mintnet.solvers.monotone import walk_levels
 from mintnet.solvers.scalar import solve_monotone
 from mintnet.solvers.schedule import Level, schedule
-from mintnet.solvers.solution import Solution, Status, relative_residual
+from mintnet.solvers.solution import Solution, checked, relative_residual
 
 
 @dataclass(frozen=True)
@@ -39,39 +39,18 @@ class Wavefront(Solver):
             raise StructureError(
                 f"{system.name} gives no expression to walk; use FixedPoint or Bisection"
             )
-        root, guess = system.expression(), torch.zeros_like(z)
+        root = system.expression()
         evaluations = 2
         if any(node.conditioner is not None for node in root.nodes()):
             walk = ConditionedWalk(system, root, z)
-            value, steps = walk.run(z, scale, guess)
+            value, steps = walk.run(z, scale)
             evaluations = walk.depth + 1
         elif root.monotone is not None and root.sources[0].operation is Operation.INPUT:
             value, steps = walk_levels(root.monotone, z)
         else:
-            value, steps = _Walk(system, root, z).run(z, scale, guess)
-        return self._checked_values(system, z, scale, value, steps, evaluations)
-
-    def _checked_values(
-        self,
-        system: System,
-        z: Tensor,
-        scale: Tensor,
-        value: Tensor,
-        steps: int,
-        evaluations: int,
-    ) -> Solution:
-        """The values with their residuals."""
+            value, steps = _Walk(system, root, z).run(z, scale)
         residual = relative_residual(system.evaluate(value)[0] - z, scale)
-        left = torch.where(residual.isfinite(), int(Status.OUT_OF_STEPS), int(Status.DIVERGED))
-        status = torch.where(residual <= TOLERANCES[z.dtype], int(Status.CONVERGED), left)
-        return Solution(
-            name=system.name,
-            value=fill_failures(value, status),
-            status=status,
-            residual=residual,
-            steps=torch.zeros_like(status) + steps,
-            evaluations=torch.full_like(status, evaluations),
-        )
+        return checked(system.name, value, residual, TOLERANCES[z.dtype], steps, evaluations)
 
 
 class _Walk:
@@ -101,16 +80,13 @@ class _Walk:
             if isinstance(node.constant, Tensor) and node.constant.numel() > 1
         }
 
-    def run(self, z: Tensor, scale: Tensor, guess: Tensor) -> tuple[Tensor, int]:
+    def run(self, z: Tensor, scale: Tensor) -> tuple[Tensor, int]:
         """x with f(x) = z, and the most Newton steps that a level took."""
         least, sign = (
             fact.to(z).expand(z.shape[1:]).flatten()[self.order][:, None]
             for fact in self.system.slope_floor()
         )
-        target, first = (
-            part.reshape(self.batch, -1).T[self.order] for part in (z, guess)
-        )  # rows of B samples, level after level
-        target = target * sign
+        target = z.reshape(self.batch, -1).T[self.order] * sign  # rows of B samples, by levels
         value = torch.empty_like(target)
         steps = 0
         for number, level in enumerate(self.schedule.levels):
@@ -138,7 +114,7 @@ class _Walk:
             x, taken = solve_monotone(
                 evaluate,
                 target[level.span].reshape(shape),
-                first[level.span].reshape(shape),
+                torch.zeros_like(target[level.span]).reshape(shape),
                 least[level.span].expand(-1, self.batch).reshape(shape),
                 scale.repeat(level.places.shape[1]).expand(shape[0], 1, -1),
             )
