@@ -132,3 +132,40 @@ def test_a_captured_walk_serves_every_layer_of_its_shape() -> None:
     again = walk.replayed(functions[0], functions[0].convolutions(), first(x)[0])
     torch.testing.assert_close(again, x, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found, x, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("solver", [Auto(), Wavefront(), FixedPoint(damped=True)])
+def test_a_context_reaches_every_sample_by_itself(solver: object) -> None:
+    layer = away_from_zero(MixtureLayer(2, 3, (4, 4), 2, 3, context=5), 1).double()
+    x, context = torch.randn(4, 2, 4, 4, dtype=torch.float64), torch.randn(4, 5).double()
+    given = layer.given(context)
+    y, log_det = given(x)
+    one, alone = layer.given(context[2:3])(x[2:3])
+    torch.testing.assert_close((one, alone), (y[2:3], log_det[2:3]))
+    assert float((layer.given(context.flip(0))(x)[0] - y).abs().max()) > 1e-3
+    z = y.clone()
+    z[1] = float("nan")  # a sample that is left out takes its context with it
+    found = given.solve(z, solver)  # type: ignore[arg-type]
+    assert found.converged.tolist() == [True, False, True, True]
+    torch.testing.assert_close(found.value[2:], x[2:], rtol=1e-7, atol=1e-7)
+    assert given.certify().onto
+
+
+def test_a_context_that_does_not_fit(raises_with) -> None:  # type: ignore[no-untyped-def]
+    x = torch.zeros(2, 1, 3, 3)
+    with raises_with(ValueError, "5 features", "got 0", "given"):
+        MixtureLayer(1, 2, (3, 3), 1, 2, context=5)(x)
+    with raises_with(ValueError, "0 features", "got 3"):
+        MixtureLayer(1, 2, (3, 3), 1, 2).given(torch.zeros(2, 3))
+
+
+@torch.no_grad()
+def test_initialized_from_images_it_explains_linear_ones() -> None:
+    """Rows that repeat the row above: the prediction is that row, and components are narrow."""
+    layer = MixtureLayer(1, 3, (8, 8), 1, 4)
+    x = torch.randn(64, 1, 1, 8).expand(-1, -1, 8, -1) + 0.01 * torch.randn(64, 1, 8, 8)
+    before = layer(x)[1].mean()
+    layer.initialize(x)
+    assert float((layer.network.prediction(x) - x)[:, :, 1:].std()) < 0.1
+    assert float(layer(x)[1].mean()) > float(before) + 20

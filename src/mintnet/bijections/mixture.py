@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -16,7 +17,7 @@ from mintnet.calculus.interval import Interval
 from mintnet.calculus.masks import check_positive
 from mintnet.calculus.mixture import Mixture
 from mintnet.calculus.monotone import Convolve, MonotoneMap
-from mintnet.solvers import Evaluate
+from mintnet.solvers import Evaluate, System
 
 Q = TypeVar("Q", bound=Quantity)
 
@@ -43,6 +44,8 @@ class MixtureLayer(TriangularBijection):
         blocks: residual blocks of the network.
         components: of the mixture.
         upper: triangular from the other end.
+        context: features of each sample that the network sees as well, 0 for none; a layer with
+            context is used as ``layer.given(context)``.
 
     Shapes: (batch, C, H, W) → (batch, C, H, W), (batch,).
 
@@ -64,6 +67,7 @@ class MixtureLayer(TriangularBijection):
         blocks: int = 4,
         components: int = 8,
         upper: bool = False,
+        context: int = 0,
     ) -> None:
         super().__init__()
         check_positive(
@@ -71,10 +75,13 @@ class MixtureLayer(TriangularBijection):
         )
         self.event_shape = (channels, *size)
         self.ordering = Ordering(upper)
-        self.network = MixtureNetwork(channels, filters, blocks, components, upper)
+        self.network = MixtureNetwork(channels, filters, blocks, components, upper, context)
         self.raw_t = nn.Parameter(
             torch.full((channels, 1, 1), math.log(math.expm1(0.01 - T_FLOOR)))
         )
+
+        work = sum(conv.mask.numel() for conv in self.network.convolutions)
+        self.work = 2.0 * work * size[0] * size[1]
 
     @property
     def t(self) -> Tensor:
@@ -82,18 +89,27 @@ class MixtureLayer(TriangularBijection):
         return T_FLOOR + F.softplus(self.raw_t)
 
     def function(self, x: Q) -> Q:
-        return x.through_monotone(MixtureMap(self))
+        return x.through_monotone(MixtureMap(self, None))
 
-    def mixture(self, x: Tensor) -> Mixture:
+    def given(self, context: Tensor) -> GivenContext:
+        """The layer for samples with this context, (batch, features); it shares its weights."""
+        return GivenContext(self, context)
+
+    def initialize(self, x: Tensor) -> None:
+        """Set the linear prediction and the widths of the components from images."""
+        self.network.initialize(x)
+
+    def mixture(self, x: Tensor, context: Tensor | None = None) -> Mixture:
         """The mixtures of all entries, given x."""
         prediction, t = self.network.prediction(x).flatten(2), self.t.flatten(1)
-        return self.network.mixture(self.network(x), prediction, t)
+        return self.network.mixture(self.network(x, context), prediction, t)
 
     def evaluator(self) -> Evaluate:
-        return self._value_and_slope
+        return self.value_and_slope
 
-    def _value_and_slope(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        value, slope = self.mixture(x).value_and_slope(x.flatten(2))
+    def value_and_slope(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """f(x) and diag J(x), both of the shape of x."""
+        value, slope = self.mixture(x, context).value_and_slope(x.flatten(2))
         return value.view_as(x), slope.view_as(x)
 
     def require_proof(self) -> None:
@@ -117,14 +133,46 @@ class MixtureLayer(TriangularBijection):
         return self.name
 
 
+class GivenContext(TriangularBijection):
+    """A mixture layer for samples with a context, row by row. See `MixtureLayer.given`."""
+
+    def __init__(self, layer: MixtureLayer, context: Tensor) -> None:
+        super().__init__()
+        layer.network.context_shifts(context)  # raises if it does not fit
+        self.layer, self.context = layer, context
+        self.event_shape, self.ordering, self.work = layer.event_shape, layer.ordering, layer.work
+
+    def function(self, x: Q) -> Q:
+        return x.through_monotone(MixtureMap(self.layer, self.context))
+
+    def evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.layer.value_and_slope(x, self.context)
+
+    def system(self) -> System:
+        return replace(super().system(), evaluate=self.layer.value_and_slope, context=self.context)
+
+    def start(self, z: Tensor) -> Tensor:
+        return self.layer.start(z)
+
+    def slope_floor(self) -> tuple[Tensor, Tensor]:
+        return self.layer.slope_floor()
+
+    def require_proof(self) -> None:
+        """Nothing to ask, as of the layer."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.layer.name}, given a context"
+
+
 class MixtureMap(MonotoneMap):
     """The function of a mixture layer in the calculus."""
 
-    def __init__(self, layer: MixtureLayer) -> None:
-        self.layer, self.ordering = layer, layer.ordering
+    def __init__(self, layer: MixtureLayer, context: Tensor | None = None) -> None:
+        self.layer, self.ordering, self.context = layer, layer.ordering, context
 
     def value_and_slope(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.layer._value_and_slope(x)
+        return self.layer.value_and_slope(x, self.context)
 
     def slope_range(self, shape: tuple[int, ...]) -> Interval:
         """[t, t + max a], with a ≤ e^9."""
@@ -144,18 +192,22 @@ class MixtureMap(MonotoneMap):
     def reads_input(self) -> tuple[int, ...]:  # type: ignore[override]
         return 0, len(self.layer.network.convolutions)
 
-    def constants(self) -> tuple[Tensor, ...]:
-        """t alone."""
-        return (self.layer.t,)
+    def constants(self, context: Tensor | None) -> tuple[Tensor, ...]:
+        """t, (C, 1, 1), and the shifts of the context, (blocks, C, K, batch)."""
+        shifts = self.layer.network.context_shifts(context)
+        return (self.layer.t,) if shifts is None else (self.layer.t, shifts.movedim(1, 3))
 
     def solve_level(
         self, convolve: Convolve, constants: tuple[Tensor, ...], target: Tensor, channels: slice
     ) -> Tensor:
-        network = self.layer.network
-        raw = network.features(convolve)
+        network, (t, *shifts) = self.layer.network, constants
+        at_level = None
+        if shifts:  # (blocks, A, K, n·B): the same for all n places of a sample
+            places = target.shape[1] // shifts[0].shape[-1]
+            at_level = shifts[0][:, channels].repeat(1, 1, 1, places)
+        raw = network.features(convolve, at_level)
         prediction = SLOW * convolve(len(network.convolutions), None)[:, 0]
-        t = constants[0][channels, 0]
-        return network.mixture(raw, prediction, t).invert(target)
+        return network.mixture(raw, prediction, t[channels, 0]).invert(target)
 
     def __str__(self) -> str:
         return "a mixture of logistics"

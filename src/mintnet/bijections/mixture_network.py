@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -15,6 +17,8 @@ LEAST_LOG_SCALE = -9.0
 SLOW = 0.05
 """The linear prediction moves slowly: its weights are multiplied by this."""
 EPS = 1e-4
+LOGISTIC_SCALE = 3**0.5 / math.pi
+"""The scale of a logistic distribution with standard deviation 1."""
 
 
 class MixtureNetwork(nn.Module):
@@ -25,7 +29,9 @@ class MixtureNetwork(nn.Module):
 
     .. code-block:: text
 
-        n = h / rms(h),   (u, g) = W² ⊛ silu(W¹ ⊛ n),   h ← h + u · σ(g)
+        n = h / rms(h),   (u, g) = W² ⊛ silu(W¹ ⊛ n + V c),   h ← h + u · σ(g)
+
+    where c is the context of a sample, if there is one.
 
     Beside the network there is a linear prediction ℓ of each entry from its strict neighbours.
 
@@ -35,48 +41,92 @@ class MixtureNetwork(nn.Module):
         blocks: residual blocks.
         components: M of the mixture.
         upper: triangular from the other end.
+        context: features of c, 0 for none.
     """
 
+    shifts: nn.Parameter | None
+
     def __init__(
-        self, channels: int, filters: int, blocks: int, components: int, upper: bool
+        self,
+        channels: int,
+        filters: int,
+        blocks: int,
+        components: int,
+        upper: bool,
+        context: int = 0,
     ) -> None:
         super().__init__()
         self.channels, self.filters, self.blocks = channels, filters, blocks
-        self.components, self.upper = components, upper
+        self.components, self.upper, self.context = components, upper, context
         convolutions = [MaskedConvolution(channels, filters, 1, 3, upper, strict=True)]
         for _ in range(blocks):
             convolutions.append(MaskedConvolution(channels, filters, filters, 3, upper))
             convolutions.append(MaskedConvolution(channels, 2 * filters, filters, 3, upper, 0.1))
         convolutions.append(MaskedConvolution(channels, 3 * components, filters, 1, upper, 0.02))
-        self.convolutions = nn.ModuleList(convolutions)
+        self.convolutions: list[MaskedConvolution]
+        self.convolutions = nn.ModuleList(convolutions)  # type: ignore[assignment]
+        shifts = nn.Parameter(torch.zeros(blocks, channels * filters, context)) if context else None
+        self.register_parameter("shifts", shifts)  # V of each block: at first it changes nothing
         self.linear = MaskedConvolution(channels, 1, 1, 3, upper, 0.0, strict=True)
         with torch.no_grad():  # components spread over some units of their own scale
             bias = convolutions[-1].bias.view(channels, 3, components)
             bias[:, 1] = 0.05 * torch.linspace(-1, 1, components)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def context_shifts(self, context: Tensor | None) -> Tensor | None:
+        """V c of each block, (blocks, batch, C, K), from context of shape (batch, features)."""
+        features = 0 if context is None else context.shape[-1]
+        if features != self.context:
+            raise ValueError(
+                f"this layer takes a context of {self.context} features for each sample; got "
+                f"{features}. Use layer.given(context) for a layer with context."
+            )
+        if context is None or self.shifts is None:
+            return None
+        shifts = torch.einsum("nhf,bf->nbh", self.shifts, context.to(self.shifts.dtype))
+        return shifts.reshape(self.blocks, len(context), self.channels, self.filters)
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Raw parameters. Shapes: (batch, C, H, W) → (batch, C, 3·M, H·W)."""
         batch, _, height, width = x.shape
+        shifts = self.context_shifts(context)
 
         def convolve(index: int, u: Tensor | None) -> Tensor:
             u = x if u is None else u.reshape(batch, -1, height, width)
             y = self.convolutions[index](u)
             return y.reshape(batch, self.channels, -1, height * width)  # type: ignore[no-any-return]
 
-        return self.features(convolve)
+        return self.features(convolve, None if shifts is None else shifts[..., None])
 
-    def features(self, convolve: Convolve) -> Tensor:
+    def features(self, convolve: Convolve, shifts: Tensor | None) -> Tensor:
         """The network, on whole images or on one level of them.
 
         Features have the K copies of a channel on the last axis but one; what else there is, the
-        caller's ``convolve`` decides.
+        caller's ``convolve`` decides. ``shifts`` has V c of each block in the same layout.
         """
         h = convolve(0, None)
         for block in range(self.blocks):
-            inside = F.silu(convolve(2 * block + 1, normalized(h)))
+            inside = convolve(2 * block + 1, normalized(h))
+            inside = F.silu(inside if shifts is None else inside + shifts[block])
             update, gate = convolve(2 * block + 2, inside).chunk(2, -2)
             h = h + update * torch.sigmoid(gate)
         return convolve(2 * self.blocks + 1, F.silu(normalized(h)))
+
+    @torch.no_grad()
+    def initialize(self, x: Tensor) -> None:
+        """ℓ by least squares from images (batch, C, H, W); components as wide as what it leaves."""
+        windows = F.unfold(x, 3, padding=1).transpose(1, 2).flatten(0, 1)  # (batch · H · W, 9 C)
+        targets = x.flatten(2).transpose(1, 2).flatten(0, 1)
+        bias = self.convolutions[-1].bias.view(self.channels, 3, self.components)
+        for channel, mask in enumerate(self.linear.mask.flatten(1)):
+            seen = torch.cat([windows[:, mask], torch.ones_like(windows[:, :1])], 1)
+            # Normal equations with a small ridge: neighbours may be constant, as a border is.
+            gram = seen.T @ seen + 1e-3 * len(seen) * torch.eye(seen.shape[1]).to(seen)
+            weights = torch.linalg.solve(gram, seen.T @ targets[:, channel])
+            self.linear.weight[channel].flatten()[mask] = weights[:-1] / SLOW
+            self.linear.bias[channel] = weights[-1] / SLOW
+            left = (targets[:, channel] - seen @ weights).std()
+            bias[channel, 1] = 0.3 * torch.linspace(-1, 1, self.components)
+            bias[channel, 2] = (LOGISTIC_SCALE * left).clamp(min=1e-3).log()
 
     def prediction(self, x: Tensor) -> Tensor:
         """ℓ, of the shape of x."""

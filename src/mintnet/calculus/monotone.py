@@ -51,7 +51,7 @@ class MonotoneMap(ABC):
     reads_input: tuple[int, ...] = ()
     """Which of `convolutions` read x itself."""
 
-    def constants(self) -> tuple[Tensor, ...]:
+    def constants(self, context: Tensor | None) -> tuple[Tensor, ...]:
         """What `solve_level` needs beside the outputs of the convolutions."""
         return ()
 

@@ -56,7 +56,7 @@ class Auto(Solver):
             left = ~solution.converged
             if not bool(left.any()):
                 break
-            rest = attempt(system, z[left], scale[left], solution.value[left])
+            rest = attempt(system.rows(left), z[left], scale[left], solution.value[left])
             better = rest.converged | (rest.residual < solution.residual[left])
             chosen = left.masked_scatter(left, better)
             solution = merged(solution, rows_of(rest, better), chosen)

@@ -55,6 +55,7 @@ class System:
         blocks: gives f in channel blocks; None where f has no such structure.
         work: multiplications and additions of one ``evaluate`` for one sample, roughly; 0 if
             they are not known.
+        context: what ``evaluate`` takes beside x, with one row a sample; None if that is nothing.
     """
 
     name: str
@@ -65,6 +66,15 @@ class System:
     slope_floor: Callable[[], tuple[Tensor, Tensor]] = no_slope_floor
     blocks: Callable[[], ChannelBlocks | None] = lambda: None
     work: float = 0.0
+    context: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """f(x) and diag J(x), given the context."""
+        return self.evaluate(x) if self.context is None else self.evaluate(x, self.context)
+
+    def rows(self, chosen: Tensor | slice) -> System:
+        """The equation of some samples."""
+        return self if self.context is None else replace(self, context=self.context[chosen])
 
 
 class ChannelBlocks(ABC):
@@ -113,21 +123,21 @@ class Solver(ABC):
             return _nothing_to_solve(system, z)
         with true_float32():
             if count < len(z):
-                return _scatter(self._verified(system, z[finite]), finite)
+                return _scatter(self._verified(system.rows(finite), z[finite]), finite)
             if small == 0:
                 return self._solve(system, z, largest)
             return self._verified(system, z)
 
     def _verified(self, system: System, z: Tensor) -> Solution:
         """The solution, with a closer look at samples that were not measured by their |z|."""
-        scale = reference_scale(lambda x: system.evaluate(x)[0], z, z)
+        scale = reference_scale(lambda x: system.rows(slice(0, len(x)))(x)[0], z, z)
         solution = self._solve(system, z, scale)
         small = solution.converged & (scale > z.abs().flatten(1).amax(1))
         if not bool(small.any()):
             return solution
         # |f(0)| was the unit. Accept what is left only if it is rounding at the solution itself.
         value, target = solution.value[small], z[small]
-        y, slope = system.evaluate(value)
+        y, slope = system.rows(small)(value)
         left = (y - target).abs().flatten(1).amax(1)
         rounding = 16 * torch.finfo(z.dtype).eps * (slope * value).abs().flatten(1).amax(1)
         allowed = TOLERANCES[z.dtype] * target.abs().flatten(1).amax(1) + rounding
@@ -139,7 +149,7 @@ class Solver(ABC):
             return solution
         # Once more, to the accuracy that their own |z| asks for.
         own = z[refused].abs().flatten(1).amax(1).clamp(min=torch.finfo(z.dtype).tiny)
-        return merged(solution, self._solve(system, z[refused], own), refused)
+        return merged(solution, self._solve(system.rows(refused), z[refused], own), refused)
 
     @abstractmethod
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:

@@ -39,13 +39,13 @@ class Bisection(Solver):
         out_of_reach = torch.zeros(len(z), dtype=torch.bool, device=z.device)
         evaluations = 1
         for i in order.tolist():
-            slope = system.evaluate(x.reshape(shape))[1].flatten(1)[:, i]
+            slope = system(x.reshape(shape))[1].flatten(1)[:, i]
             increasing = torch.where(slope < 0, -1, 1)
 
             def excess(value: Tensor, i: int = i, sign: Tensor = increasing) -> Tensor:
                 """sign · (fᵢ − zᵢ) with xᵢ = value: increasing in value."""
                 x[:, i] = value
-                return sign * (system.evaluate(x.reshape(shape))[0].flatten(1)[:, i] - target[:, i])
+                return sign * (system(x.reshape(shape))[0].flatten(1)[:, i] - target[:, i])
 
             low, high, bracketed, grown = self._bracket(excess, x[:, i].clone(), slope)
             out_of_reach |= ~bracketed
@@ -55,7 +55,7 @@ class Bisection(Solver):
             steps += grown + halved
             evaluations += grown + halved + 4
         value = x.reshape(shape)
-        residual = relative_residual(system.evaluate(value)[0] - z, scale)
+        residual = relative_residual(system(value)[0] - z, scale)
         residual = torch.where(out_of_reach & (residual > TOLERANCES[z.dtype]), INF, residual)
         return checked(system.name, value, residual, TOLERANCES[z.dtype], steps, evaluations)
 

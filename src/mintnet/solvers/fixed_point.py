@@ -76,6 +76,7 @@ class FixedPoint(Solver):
         given: Tensor | None = None,
     ) -> Solution:
         """As of every solver, from ``start`` if it is not None; ``given`` goes to ``evaluate``."""
+        given = system.context if given is None else given
         state = State.begin(z, scale, system.start(z) if start is None else start, given)
         finished: list[State] = []
         trace: list[Tensor] = []

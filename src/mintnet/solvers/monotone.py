@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import torch
 from torch import Tensor
@@ -21,7 +21,9 @@ MOST_WALKS = 16
 _walks: OrderedDict[Hashable, MonotoneWalk] = OrderedDict()
 
 
-def walk_levels(function: MonotoneMap, z: Tensor) -> tuple[Tensor, int]:
+def walk_levels(
+    function: MonotoneMap, z: Tensor, context: Tensor | None = None
+) -> tuple[Tensor, int]:
     """x with f(x) = z, level by level, and the number of levels.
 
     On a GPU the whole walk is captured as a CUDA graph at the first call, and replayed for all
@@ -34,15 +36,15 @@ def walk_levels(function: MonotoneMap, z: Tensor) -> tuple[Tensor, int]:
             "FixedPoint or Bisection."
         )
     if not z.is_cuda or is_capturing(z):
-        walk = MonotoneWalk(function, convolutions, z)
+        walk = MonotoneWalk(function, convolutions, z, context)
         return walk.run(), walk.depth
     shapes = tuple(tuple(linear.weight.shape) for linear in convolutions)
     key = (type(function), function.ordering, shapes, tuple(z.shape), z.dtype, z.device)
-    found = _walks.pop(key, None) or MonotoneWalk(function, convolutions, z)
+    found = _walks.pop(key, None) or MonotoneWalk(function, convolutions, z, context)
     _walks[key] = found
     while len(_walks) > MOST_WALKS:
         _walks.popitem(last=False)
-    return found.replayed(function, convolutions, z), found.depth
+    return found.replayed(function, convolutions, z, context), found.depth
 
 
 class MonotoneWalk:
@@ -52,15 +54,21 @@ class MonotoneWalk:
     levels; what is left is one increasing equation for each entry, which the map inverts.
     """
 
-    def __init__(self, function: MonotoneMap, convolutions: list[Convolution], z: Tensor) -> None:
+    def __init__(
+        self,
+        function: MonotoneMap,
+        convolutions: list[Convolution],
+        z: Tensor,
+        context: Tensor | None = None,
+    ) -> None:
         radius = max(linear.weight.shape[-1] // 2 for linear in convolutions)
         shape = (z.shape[1], z.shape[2], z.shape[3])
         ordering = function.ordering
         self.schedule = schedule(shape, radius, ordering.upper, ordering.name)
         self.caches = [LevelCache(linear, self.schedule, z) for linear in convolutions]
         self.function, self.z = function, z
-        self.constants = function.constants()
-        self._replay = None
+        self.constants = function.constants(context)
+        self._replay: Callable[[], Tensor] | None = None
 
     @property
     def depth(self) -> int:
@@ -92,7 +100,13 @@ class MonotoneWalk:
                 self.caches[index].keep(found[:, None], number, level)
         return x.T.reshape(self.z.shape)
 
-    def replayed(self, function: MonotoneMap, convolutions: list[Convolution], z: Tensor) -> Tensor:
+    def replayed(
+        self,
+        function: MonotoneMap,
+        convolutions: list[Convolution],
+        z: Tensor,
+        context: Tensor | None = None,
+    ) -> Tensor:
         """`run` with other weights and another z, by the CUDA graph of this walk."""
         if self._replay is None:
             self.z = self.z.clone()
@@ -101,6 +115,6 @@ class MonotoneWalk:
         self.z.copy_(z)
         for cache, linear in zip(self.caches, convolutions, strict=True):
             cache.load(linear)
-        for mine, new in zip(self.constants, function.constants(), strict=True):
+        for mine, new in zip(self.constants, function.constants(context), strict=True):
             mine.copy_(new)
         return self._replay().clone()

@@ -28,8 +28,8 @@ class ResidualIteration(Solver):
     tolerance: float | None = None
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
-        def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
-            y = system.evaluate(x)[0]
+        def evaluate(x: Tensor, *given: Tensor) -> tuple[Tensor, Tensor]:
+            y = system.evaluate(x, *given)[0]
             return y, torch.ones_like(y)
 
         other = replace(system, evaluate=evaluate, start=torch.clone)

@@ -46,10 +46,10 @@ class Wavefront(Solver):
             value, steps = walk.run(z, scale)
             evaluations = walk.depth + 1
         elif root.monotone is not None and root.sources[0].operation is Operation.INPUT:
-            value, steps = walk_levels(root.monotone, z)
+            value, steps = walk_levels(root.monotone, z, system.context)
         else:
             value, steps = _Walk(system, root, z).run(z, scale)
-        residual = relative_residual(system.evaluate(value)[0] - z, scale)
+        residual = relative_residual(system(value)[0] - z, scale)
         return checked(system.name, value, residual, TOLERANCES[z.dtype], steps, evaluations)
 
 
