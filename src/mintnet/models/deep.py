@@ -1,0 +1,111 @@
+"""Deep networks of mixture layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mintnet.bijections import Bijection, Chain, MixtureLayer
+from mintnet.models.base import Config, Shape, parameter_count
+from mintnet.models.mintnet import in_stages
+from mintnet.solvers import Solution, Solver
+
+
+@dataclass(frozen=True)
+class DeepConfig(Config):
+    """The shape of a deep network: stages of mixture layers with 2 × 2 squeezes between them.
+
+    Attributes:
+        shape: (C, H, W) of one sample.
+        layers: mixture layers in each stage, lower and upper in turns.
+        filters: K of each stage.
+        blocks: residual blocks of each layer's network, by stage.
+        components: of the mixtures, by stage.
+        classes: of labels that the network is conditioned on, 0 for none.
+    """
+
+    shape: Shape
+    layers: tuple[int, ...]
+    filters: tuple[int, ...]
+    blocks: tuple[int, ...]
+    components: tuple[int, ...]
+    classes: int = 0
+
+    def __post_init__(self) -> None:
+        self.make_tuples("shape")
+        self.check_stages("layers", "filters", "blocks", "components")
+        if type(self.classes) is not int or self.classes < 0:
+            raise ValueError(f"classes is a number, or 0 for none; got {self.classes!r}")
+
+
+DEEP_PRESETS: dict[str, DeepConfig] = {
+    "digits-deep": DeepConfig((1, 8, 8), (2,), (16,), (2,), (8,)),
+    "mnist-deep": DeepConfig((1, 28, 28), (2, 2), (64, 24), (4, 3), (10, 6)),
+    "cifar10-deep": DeepConfig((3, 32, 32), (2, 2), (64, 16), (4, 3), (10, 4)),
+    "imagenet32-deep": DeepConfig((3, 32, 32), (2, 2), (64, 16), (4, 3), (10, 4)),
+}
+
+
+class DeepNet(Bijection):
+    """Mixture layers, lower and upper in turns, with squeezes between the stages.
+
+    Examples:
+        >>> net = DeepNet(DeepConfig((1, 4, 4), (2, 1), (4, 2), (1, 1), (3, 2)))
+        >>> z, log_det = net(torch.randn(5, 1, 4, 4))
+        >>> z.shape, log_det.shape
+        (torch.Size([5, 4, 2, 2]), torch.Size([5]))
+    """
+
+    def __init__(self, config: DeepConfig) -> None:
+        super().__init__()
+        self.config = config
+
+        def layers(stage: int, shape: Shape) -> list[Bijection]:
+            size = shape[0], config.filters[stage], shape[1:]
+            depth = config.blocks[stage], config.components[stage]
+            uppers = (bool(index % 2) for index in range(config.layers[stage]))
+            return [MixtureLayer(*size, *depth, upper, config.classes) for upper in uppers]
+
+        self.event_shape = config.shape
+        self.chain = Chain(*in_stages(config.shape, len(config.layers), layers))
+
+    @property
+    def output_shape(self) -> tuple[int, ...] | None:
+        return self.chain.output_shape
+
+    def layers(self) -> list[MixtureLayer]:
+        """All mixture layers, in the order in which they are applied."""
+        return [leaf for leaf in self.leaves() if isinstance(leaf, MixtureLayer)]
+
+    def leaves(self) -> list[Bijection]:
+        return self.chain.leaves()
+
+    def given(self, context: Tensor) -> Chain:
+        """The network for samples with this context, (batch, classes); it shares its weights."""
+        parts = self.leaves()
+        return Chain(*(p.given(context) if isinstance(p, MixtureLayer) else p for p in parts))
+
+    @torch.no_grad()
+    def initialize(self, x: Tensor, context: Tensor | None = None) -> None:
+        """Layer after layer from images (batch, C, H, W), see `MixtureLayer.initialize`."""
+        for leaf in self.leaves():
+            if isinstance(leaf, MixtureLayer):
+                leaf.initialize(x)
+                leaf = leaf if context is None else leaf.given(context)
+            x = leaf.value(x)
+
+    def parameter_count(self) -> int:
+        """Weights that are not masked, and all other parameters."""
+        return parameter_count(self)
+
+    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.chain.transform(x)
+
+    @torch.no_grad()
+    def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
+        return self.chain.find(z, solver)
+
+    def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
+        return self.chain.differentiable_inverse(z, solver)
