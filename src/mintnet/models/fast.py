@@ -52,10 +52,7 @@ def fast_transform(
 def fast_value(
     bijection: Bijection, x: Tensor, dtype: torch.dtype = torch.bfloat16, compiled: bool = True
 ) -> Tensor:
-    """z alone, of a chain of Mint layers with any activation, for losses that need no log-det.
-
-    Shapes: (batch, C, H, W) → that of the chain.
-    """
+    """z alone, of a chain of Mint layers with any activation, for losses that need no log-det."""
     leaves = bijection.leaves()
     weights = _prepared_layers(leaves, dtype, compiled)
     for part in leaves:
@@ -67,17 +64,15 @@ def fast_value(
 
 
 def why_not_fast(bijection: Bijection) -> str:
-    """Why a chain has no fast path, or nothing if it has one.
-
-    Examples:
-        >>> from mintnet import MintNet
-        >>> why_not_fast(MintNet.preset("digits"))
-        ''
-    """
+    """Why a chain has no fast path, or nothing if it has one."""
     for part in bijection.leaves():
         if isinstance(part, MintLayer) and part.activation_name != "elu":
             return f"the fast path knows elu alone; this net has {part.activation_name}"
-        if isinstance(part, RealNVPCoupling) and not _is_known(part):
+        if isinstance(part, RealNVPCoupling) and not (
+            isinstance(part.conditioner.network, HalfNetwork)
+            and part.scale_name == "bounded"
+            and part.centred
+        ):
             return f"the fast path does not know this coupling: {part.extra_repr()}"
     return ""
 
@@ -115,12 +110,6 @@ def _coupling_parts(part: RealNVPCoupling) -> tuple[list[Tensor], list[Tensor], 
     gain = cast(HalfNetwork, part.conditioner.network).log_gain
     biases = [cast(Tensor, layer.bias) for layer in layers]
     return [layer.weight for layer in layers], biases, gain
-
-
-def _is_known(part: RealNVPCoupling) -> bool:
-    """Whether a coupling is what `coupling_layer` computes."""
-    known = isinstance(part.conditioner.network, HalfNetwork) and part.scale_name == "bounded"
-    return known and part.centred
 
 
 @functools.cache

@@ -4,14 +4,11 @@ It computes what `MintLayer` and `RealNVPCoupling` compute, with these differenc
 
 - the weights of all layers of one shape and ordering are masked, constrained, padded and
   converted together (`prepared`): one layer's weights are too small to be worth a launch;
-- activations are channels-last, and the hidden width is padded with channels of zeros to a
-  multiple of 64, as the matrix units need (of 16 on a CPU);
-- the first and the last convolution, with few channels on one side, are matrix products: taps are
-  gathered before the one and scattered after the other, which convolution libraries do badly;
-- of a single channel only the taps that the mask leaves are computed;
-- convolutions and slope mixing run in ``dtype`` (bf16), while t·x, the sums of slopes, their
-  logarithm and the log-determinant stay in float32;
-- slopes are mixed by one matrix product with a block-diagonal matrix;
+- activations are channels-last; the hidden width is padded to a multiple of 64 (16 on a CPU);
+- the first and the last convolution, with few channels on one side, are matrix products of
+  gathered and scattered taps; of a single channel only the taps that the mask leaves;
+- convolutions and slope mixing, a product with a block-diagonal matrix, run in ``dtype`` (bf16);
+  t·x, the sums of slopes, their logarithm and the log-determinant stay in float32;
 - functions are compiled, once for each shape, and what is cheap is computed again in the backward
   pass: of a layer, three hidden tensors are kept instead of seven.
 """
@@ -42,9 +39,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Prepared(NamedTuple):
     """Weights of L layers, or of one, as the fast path needs them.
 
-    Shapes, for one layer: first (T·C, width) or (width, C, R, R); second (width, width, R', R'');
-    third (width, T·C) or (C, width, R, R); product (width, width); bias1, bias2 (width,);
-    bias3 (C,); t (C, H, W). Width is padded.
+    For one layer, with padded width: first (T·C, width) or (width, C, R, R); second
+    (width, width, R', R''); third (width, T·C) or (C, width, R, R); product (width, width).
     """
 
     first: Tensor
@@ -62,8 +58,7 @@ def mint_layer(
 ) -> tuple[Tensor, Tensor]:
     """Eq. 2 for ELU and the logarithm of the diagonal of its Jacobian, summed.
 
-    Shapes: x (batch, C, H, W), K = ``filters``, kernels ``size`` × ``size``; → (batch, C, H, W),
-    (batch,).
+    Shapes: (batch, C, H, W) → (batch, C, H, W), (batch,); K = ``filters``, R = ``size``.
     """
     y, v1, v2 = _eq2(x, weights, size, upper, activation)
     channels, t = x.shape[1], weights.t
@@ -118,16 +113,7 @@ def prepared(
     upper: bool,
     dtype: torch.dtype,
 ) -> Prepared:
-    """The weights of L layers of one shape, masked and with the signs of Eq. 4, laid out.
-
-    Args:
-        weights: W¹, W² and W³ of each layer.
-        biases: b¹, b² and b³ of each layer.
-        t: of each layer.
-        masks: of W¹, W² and W³, the same for all layers.
-        upper: the ordering of the layers.
-        dtype: of what is multiplied.
-    """
+    """W¹, W², W³, b¹, b², b³ and t of L layers of one shape, masked, with the signs of Eq. 4."""
     w1, w2, w3 = (torch.stack(list(w)) * mask for w, mask in zip(weights, masks, strict=True))
     b1, b2, b3 = (torch.stack(list(bias)) for bias in biases)
     channels, width, size = w3.shape[1], w2.shape[1], w2.shape[-1]
@@ -171,15 +157,8 @@ def coupling_layer(
 ) -> tuple[Tensor, Tensor]:
     """y₁ = x₁, y₂ = σ(s(x₁)) ⊙ (x₂ + t(x₁)) with σ = exp(γ + 2 tanh(s / 2)), and Σ log σ.
 
-    Args:
-        x: (batch, C, H, W).
-        weights: of the three convolutions of its network.
-        biases: of the same.
-        log_gain: γ, (C / 2,).
-        upper: the second half moves the first.
-        dtype: of convolutions.
-
-    Shapes: (batch, C, H, W) → (batch, C, H, W), (batch,).
+    ``weights`` and ``biases`` are those of three convolutions; γ is ``log_gain``, (C / 2,); with
+    ``upper``, the second half moves the first. Shapes: (batch, C, H, W) → the same, (batch,).
     """
     low, high = x.chunk(2, 1)
     read, moved = (high, low) if upper else (low, high)
@@ -196,12 +175,7 @@ def coupling_layer(
 
 
 def seen_taps(channels: int, size: int, upper: bool) -> list[int]:
-    """The taps of a kernel, row by row, that the mask leaves to some pair of channels.
-
-    Examples:
-        >>> seen_taps(1, 3, upper=False)
-        [0, 1, 2, 3, 4]
-    """
+    """The taps of a kernel, row by row, that the mask leaves to some pair of channels."""
     taps = range(size * size)
     if channels > 1:
         return list(taps)
@@ -214,10 +188,7 @@ def gather_taps(x: Tensor, taps: Sequence[int], size: int) -> Tensor:
 
 
 def scatter_taps(parts: Tensor, taps: Sequence[int], size: int) -> Tensor:
-    """Contributions of each tap, brought to where they belong and summed in float32.
-
-    Shapes: (B, H, W, T, C) → (B, H, W, C).
-    """
+    """Contributions of taps, brought to their places and summed: (B, H, W, T, C) → (B, H, W, C)."""
     columns = [part.float() for part in parts.unbind(3)]
     brought = [_shifted(part, [tap], size)[0] for part, tap in zip(columns, taps, strict=True)]
     return torch.stack(brought).sum(0)

@@ -35,6 +35,7 @@ from mintnet.models.noise import uniform_noise
 from mintnet.precision import true_float32
 from mintnet.solvers import REMEDY, Auto, Solution, Solver
 
+Function = Callable[[Tensor], Tensor]
 Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 LAMBDAS = {"digits": 0.01, "mnist": 1e-6, "cifar10": 0.05, "imagenet32": 0.05}
@@ -44,15 +45,9 @@ HIDDEN_ENTRIES = 2**25
 
 
 class Flow(Model):
-    """Uniform dequantization, the logit, a MintNet, a standard normal.
+    """Uniform dequantization, the logit (λ = ``lam``, c = ``centre``), a MintNet, a standard normal.
 
     Inputs of any length are computed in batches of `batch_size`.
-
-    Args:
-        config: the shape of the MintNet.
-        lam: λ of the logit.
-        levels: L, the number of grey levels.
-        centre: c, what zeros around an image stand for after the logit.
 
     Examples:
         >>> flow = Flow.preset("digits")
@@ -61,9 +56,6 @@ class Flow(Model):
         torch.Size([4])
         >>> bool((flow.decode(flow.encode(images)) == images).all())
         True
-        >>> Flow.from_pretrained("nothing")
-        Traceback (most recent call last):
-        mintnet.models.storage.ModelFileError: no flow 'nothing' comes with the package; ...
     """
 
     kind = "flow"
@@ -77,23 +69,9 @@ class Flow(Model):
 
     @staticmethod
     def preset(name: str) -> Flow:
-        """The density model of the paper for a data set, with fresh weights.
-
-        Args:
-            name: digits, mnist, cifar10 or imagenet32.
-        """
+        """The paper's model for digits, mnist, cifar10 or imagenet32, with fresh weights."""
         name = choose(name, PRESETS)
         return Flow(PRESETS[name], LAMBDAS[name], LEVELS.get(name, 256))
-
-    def like(self, config: MintNetConfig) -> Flow:
-        """Another network, with fresh weights, behind the same pixels.
-
-        Examples:
-            >>> flow = Flow(MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,)), levels=17)
-            >>> flow.like(MintNetConfig((1, 8, 8), pairs=(1,), filters=(2,))).levels
-            17
-        """
-        return Flow(config, self.logit.lam, self.levels, self.logit.centre)
 
     @property
     def dimensions(self) -> int:
@@ -109,16 +87,10 @@ class Flow(Model):
     def log_prob(
         self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
     ) -> Tensor:
-        """Nats of uint8 images, for one dequantization draw: a lower bound in expectation.
+        """Nats of uint8 images (batch, C, H, W) for one dequantization draw, (batch,).
 
-        Args:
-            images: (batch, C, H, W), uint8.
-            seed: of the dequantization noise.
-            draw: which of many draws.
-            index: (batch,) the images' places in their data set, which fix their noise; counts
-                from 0 if not given.
-
-        Shape: (batch,).
+        A lower bound in expectation. ``seed``, ``draw`` and ``index``, (batch,), the images' places
+        in their data set (from 0 if not given), fix the noise.
         """
         return self._of_draw(self.log_density, images, seed, draw, index)
 
@@ -127,8 +99,7 @@ class Flow(Model):
     ) -> Tensor:
         """Nats of each entry of the images, (batch, C, H, W), which sum to `log_prob`.
 
-        An entry has the log-density of the z that belongs to it, plus the log-slopes of net and
-        logit there, − log L. Arguments are those of `log_prob`.
+        The log-density of the z that belongs to it, plus the log-slopes of net and logit, − log L.
         """
 
         def entries(x: Tensor) -> Tensor:
@@ -189,12 +160,8 @@ class Flow(Model):
     ) -> Tensor:
         """The uint8 images with these z; raises `InversionError` unless all are verified.
 
-        Args:
-            z: (batch, *shape of the net's output).
-            solver: for the inverse; `Auto` if not given.
-            batch_size: samples that are solved at once; `batch_size` of the model if not given.
-            progress: called with the number of layers solved so far and of all there are to
-                solve, each layer of each batch counted.
+        ``progress`` is called with the number of layers solved so far and of all there are to
+        solve, each layer of each batch counted.
         """
         batches = self._solved(z, solver, batch_size, progress)
         return torch.cat([self.to_images(solution.require(REMEDY)) for solution in batches])
@@ -208,10 +175,7 @@ class Flow(Model):
         batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> Solution:
-        """The inverse of the net alone, as a `Solution` for the pixels after the logit.
-
-        Arguments are those of `decode`; nothing is raised for samples that are not verified.
-        """
+        """The inverse of the net alone: pixels after the logit, verified or not, as a `Solution`."""
         return join_solutions(list(self._solved(z, solver, batch_size, progress)))
 
     def to_images(self, y: Tensor) -> Tensor:
@@ -231,7 +195,7 @@ class Flow(Model):
     ) -> Tensor:
         """New images, uint8 (count, C, H, W): z ~ N(0, temperature²) through the inverse.
 
-        A seed fixes z whatever ``batch_size`` is; other arguments are those of `decode`.
+        A seed fixes z whatever ``batch_size`` is.
         """
         z = self.sample_latents(count, temperature, seed)
         return self.decode(z, solver, batch_size=batch_size, progress=progress)
@@ -266,23 +230,17 @@ class Flow(Model):
         return cls(net, float(config["logit_lambda"]), int(config["levels"]), centre)
 
     def _of_draw(
-        self,
-        function: Callable[[Tensor], Tensor],
-        images: Tensor,
-        seed: int,
-        draw: int,
-        index: Tensor | None,
+        self, function: Function, images: Tensor, seed: int, draw: int, index: Tensor | None
     ) -> Tensor:
         """``function`` of the dequantized images, batch by batch."""
         self.check_images(images, floating=False)
-        if index is None:
-            index = torch.arange(len(images), device=images.device)
+        places = torch.arange(len(images), device=images.device) if index is None else index
 
-        def one_batch(images: Tensor, index: Tensor) -> Tensor:
-            return function(self.dequantize(images, seed, draw, index))
+        def one_batch(images: Tensor, places: Tensor) -> Tensor:
+            return function(self.dequantize(images, seed, draw, places))
 
         with true_float32():
-            return self._batched(one_batch, images, index)
+            return self._batched(one_batch, images, places)
 
     def _batched(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """``function`` of the inputs, batch by batch."""
@@ -291,11 +249,7 @@ class Flow(Model):
         return results[0] if len(results) == 1 else torch.cat(results)
 
     def _solved(
-        self,
-        z: Tensor,
-        solver: Solver | None,
-        batch_size: int | None,
-        progress: Progress | None,
+        self, z: Tensor, solver: Solver | None, batch_size: int | None, progress: Progress | None
     ) -> Iterator[Solution]:
         """The solutions of each batch, one after the other."""
         if batch_size is not None and batch_size < 1:

@@ -16,8 +16,6 @@ from mintnet.files import whole_file
 
 FORMAT = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-
-
 SHIPPED: dict[str, Path] = {
     folder.name: folder
     for folder in sorted((Path(__file__).parents[1] / "weights").glob("*"))
@@ -31,9 +29,7 @@ class ModelFileError(ValueError):
 
 
 def locate(name: str | Path) -> Path:
-    """The model folder meant by a run folder, a saved model folder or a shipped model's name.
-
-    A run folder stands for its last weights.
+    """The model folder meant by a run folder (its last weights), a saved model or a shipped name.
 
     Examples:
         >>> locate("nowhere/at-all")
@@ -78,13 +74,8 @@ def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> 
 def export_model(source: Path, target: Path, half: bool = True) -> float:
     """Copy a model folder, with the weights in half precision if wanted.
 
-    The folder of the data set stays out: it is a place on the machine where the model was trained.
-
-    Returns:
-        How far rounding moved any weight, as a share of the largest of its tensor.
-
-    Raises:
-        ModelFileError: half precision cannot hold a weight.
+    The folder of the data set, a place on another machine, stays out. Returns how far rounding
+    moved any weight, as a share of the largest of its tensor; raises if one is too large for it.
     """
     config, state, moved = read_config(source), load_file(source / WEIGHTS), 0.0
     if isinstance(config.get("data"), dict):
@@ -92,14 +83,14 @@ def export_model(source: Path, target: Path, half: bool = True) -> float:
     for name, tensor in state.items() if half else ():
         if not tensor.is_floating_point() or not tensor.numel():
             continue
-        rounded = tensor.half()
+        rounded, largest = tensor.half(), float(tensor.abs().max())
         if not bool(rounded.isfinite().all()):
             raise ModelFileError(
-                f"{source}: {name} reaches {float(tensor.abs().max()):g}, which half precision "
-                f"cannot hold; keep the precision as it is (--precision kept)"
+                f"{source}: {name} reaches {largest:g}, which half precision cannot hold; keep the "
+                "precision as it is (--precision kept)"
             )
-        largest = float(tensor.abs().max()) or 1.0
-        moved = max(moved, float((rounded.to(tensor.dtype) - tensor).abs().max()) / largest)
+        error = float((rounded.to(tensor.dtype) - tensor).abs().max())
+        moved = max(moved, error / (largest or 1.0))
         state[name] = rounded
     _write(target, state, config)
     return moved
@@ -158,19 +149,16 @@ def packed_state(model: nn.Module) -> dict[str, Tensor]:
 def load_packed_state(model: nn.Module, state: dict[str, Tensor], source: str) -> None:
     """The reverse of `packed_state`; raises if names or sizes differ."""
     own, masks = model.state_dict(), _masks(model)
+    misfit = f"{source} does not fit its configuration"
     if different := sorted(own.keys() ^ state.keys()):
         raise ModelFileError(
-            f"{source} does not fit its configuration: {len(different)} tensors differ in name, "
-            f"the first is {different[0]}"
+            f"{misfit}: {len(different)} tensors differ in name, the first is {different[0]}"
         )
     for name, tensor in own.items():
         stored, mask = state[name], masks.get(name)
         expected = (int(mask.sum()),) if mask is not None else tuple(tensor.shape)
-        if tuple(stored.shape) != expected:
-            raise ModelFileError(
-                f"{source} does not fit its configuration: {name} has shape "
-                f"{tuple(stored.shape)}, expected {expected}"
-            )
+        if (shape := tuple(stored.shape)) != expected:
+            raise ModelFileError(f"{misfit}: {name} has shape {shape}, expected {expected}")
         if stored.is_floating_point() and not bool(stored.isfinite().all()):
             raise ModelFileError(f"{source}: {name} holds NaN or infinite weights")
         if name.endswith(("variance", "running_var")) and bool((stored < 0).any()):
