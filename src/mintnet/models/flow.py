@@ -1,19 +1,14 @@
 r"""Density models of images: pixels in, exact likelihood out, and back.
 
-The bookkeeping of bits per dimension, in one place. An image holds D integers v in
-{0, …, L − 1}. With uniform noise u in (0, 1),
+An image holds D integers v in {0, …, L − 1}. With uniform noise u in (0, 1),
 
     x = (v + u) / L                       in the unit cube,
     y = logit(λ + (1 − 2λ) x) − c         on the real line,
     z = net(y),
-
-and by the change of variables
-
     log p(x) = log N(z; 0, I) + log |det ∂z/∂y| + log |det ∂y/∂x|.
 
-The L-th part of the unit interval belongs to each integer, so P(v) = ∫ p over a cube of volume
-L^−D, and by Jensen's inequality log P(v) ≥ E_u [ log p(x) ] − D log L. The right-hand side for
-one draw of u is `log_prob`; bits per dimension are − log_prob / (D log 2).
+P(v) = ∫ p over a cube of volume L^−D, so log P(v) ≥ E_u [ log p(x) ] − D log L by Jensen's
+inequality: `log_prob` is that for one draw of u; bits per dimension are − log_prob / (D log 2).
 """
 
 from __future__ import annotations
@@ -45,9 +40,7 @@ HIDDEN_ENTRIES = 2**25
 
 
 class Flow(Model):
-    """Uniform dequantization, the logit (λ = ``lam``, c = ``centre``), a MintNet, a standard normal.
-
-    Inputs of any length are computed in batches of `batch_size`.
+    """Dequantization, the logit (λ = ``lam``, c = ``centre``), a MintNet, a standard normal.
 
     Examples:
         >>> flow = Flow.preset("digits")
@@ -122,10 +115,7 @@ class Flow(Model):
         return (images.to(self.dtype) + noise) / self.levels
 
     def log_density(self, x: Tensor, transform: Transform | None = None) -> Tensor:
-        """log p(x) − D log L for dequantized pixels x in (0, 1), (batch,).
-
-        ``transform`` replaces the net's own, for a faster way to compute the same.
-        """
+        """log p(x) − D log L of pixels x in (0, 1), (batch,), by the net's transform or this one."""
         y, log_det_logit = self.logit.transform(x)
         z, log_det = (transform or self.net.transform)(y)
         bins = self.dimensions * math.log(self.levels)
@@ -135,11 +125,10 @@ class Flow(Model):
         self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
     ) -> Tensor:
         """− log_prob / (D log 2). Shape: (batch,)."""
-        nats = self.log_prob(images, seed, draw, index)
-        return -nats / (self.dimensions * math.log(2))
+        return -self.log_prob(images, seed, draw, index) / (self.dimensions * math.log(2))
 
     def encode(self, images: Tensor) -> Tensor:
-        """z of the centres of the images' bins. Shape: that of the net's output."""
+        """z of the centres of the images' bins."""
         self.check_images(images, floating=False)
 
         def one_batch(images: Tensor) -> Tensor:
@@ -175,7 +164,7 @@ class Flow(Model):
         batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> Solution:
-        """The inverse of the net alone: pixels after the logit, verified or not, as a `Solution`."""
+        """The inverse of the net alone: pixels after the logit, verified or not, a `Solution`."""
         return join_solutions(list(self._solved(z, solver, batch_size, progress)))
 
     def to_images(self, y: Tensor) -> Tensor:
@@ -244,7 +233,7 @@ class Flow(Model):
 
     def _batched(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """``function`` of the inputs, batch by batch."""
-        batches = list(zip(*(tensor.split(self.batch_size) for tensor in inputs), strict=True))
+        batches = zip(*(tensor.split(self.batch_size) for tensor in inputs), strict=True)
         results = [function(*batch) for batch in batches]
         return results[0] if len(results) == 1 else torch.cat(results)
 

@@ -39,9 +39,8 @@ class MintNetConfig(Config):
         self.make_tuples("shape")
         self.check_stages("pairs", "filters")
         if type(self.couplings) is not int or self.couplings < 0:
-            raise ValueError(
-                f"couplings is a width, 1 or more, or 0 for none; got {self.couplings!r}"
-            )
+            got = repr(self.couplings)
+            raise ValueError(f"couplings is a width, 1 or more, or 0 for none; got {got}")
         if self.couplings and len(self.pairs) == 1:
             raise ValueError(
                 "couplings stand after squeezes, and a network of one stage has none: take more "
@@ -77,8 +76,6 @@ class MintNet(Bijection):
         >>> z, log_det = net(torch.randn(5, 1, 4, 4))
         >>> z.shape, log_det.shape
         (torch.Size([5, 4, 2, 2]), torch.Size([5]))
-        >>> MintNet.preset("mnist").parameter_count()
-        437200
     """
 
     def __init__(self, config: MintNetConfig) -> None:
@@ -92,9 +89,8 @@ class MintNet(Bijection):
                 RealNVPCoupling(shape, "channel", up, HalfNetwork(shape, hidden, up), centred=True)
                 for up in ((False, True) if hidden else ())
             ]
-            pairs = range(config.pairs[stage])
-            mint = (paired_mint(shape[0], config.filters[stage], shape[1:], *form) for _ in pairs)
-            return [*couplings, *mint]
+            pairs, size = range(config.pairs[stage]), (shape[0], config.filters[stage], shape[1:])
+            return [*couplings, *(paired_mint(*size, *form) for _ in pairs)]
 
         self.event_shape = config.shape
         self.chain = Chain(*in_stages(config.shape, len(config.pairs), layers))
@@ -113,7 +109,6 @@ class MintNet(Bijection):
         return [module for module in self.modules() if isinstance(module, MintLayer)]
 
     def leaves(self) -> list[Bijection]:
-        """The layers, squeezes and couplings, in the order in which they are applied."""
         return self.chain.leaves()
 
     def parameter_count(self) -> int:

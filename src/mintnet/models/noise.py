@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+Shape = tuple[int, ...]
+
 
 def uniform_noise(
-    seed: int,
-    draw: int | Tensor,
-    index: Tensor,
-    shape: tuple[int, ...],
-    dtype: torch.dtype = torch.float32,
+    seed: int, draw: int | Tensor, index: Tensor, shape: Shape, dtype: torch.dtype = torch.float32
 ) -> Tensor:
     """Uniform noise in (0, 1) for the images with these indices: index (batch,) → (batch, *shape).
 
@@ -30,9 +29,6 @@ def uniform_noise(
     stream = _scramble(_scramble(index.to(torch.int64) + _scramble(seeds)) + _scramble(draw))
     bits = _scramble(stream[:, None] + pixel * _GOLDEN) >> 41 & 0x7FFFFF
     return ((bits.to(dtype) + 0.5) * 2.0**-23).reshape(-1, *shape)
-
-
-_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 
 
 def _scramble(x: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ A file holds ``[state_dict, optimizer, epoch, step(, scheduler)]``. Keys are
 ``module.layers.N.M.*``: N is a pair of layers, or a squeeze, which has no weights. In a density
 model M = 0 and 1 are the lower and the upper Mint layer of a pair; in a classifier 1 and 3 are,
 each with a batch normalization before it (0 and 2), and ``fc`` is the linear layer at the end.
-Sizes follow from the shapes of the weights. Masks in the file are ignored.
 """
 
 from __future__ import annotations

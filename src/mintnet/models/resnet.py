@@ -17,7 +17,7 @@ from mintnet.models.labelled import ImageClassifier, Pixels
 
 @dataclass(frozen=True)
 class ResNetConfig(Config):
-    """The residual blocks of each stage and their filters; a later stage halves height and width."""
+    """Residual blocks of each stage and their filters; later stages halve height and width."""
 
     blocks: tuple[int, ...] = (12, 12, 14)
     widths: tuple[int, ...] = (16, 64, 256)
@@ -41,9 +41,8 @@ class PreActivationBlock(nn.Module):
             nn.Conv2d(count, width, 3, stride if k == 0 else 1, padding=1, bias=False)
             for k, count in enumerate(inputs)
         )
-        self.shortcut: nn.Conv2d | None = None
-        if stride != 1 or channels != width:
-            self.shortcut = nn.Conv2d(channels, width, 1, stride, bias=False)
+        changes = stride != 1 or channels != width
+        self.shortcut = nn.Conv2d(channels, width, 1, stride, bias=False) if changes else None
 
     def forward(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         u, skip = x, x

@@ -44,26 +44,21 @@ def locate(name: str | Path) -> Path:
         return SHIPPED[str(name)]
     if (path / "run.json").is_file():
         raise ModelFileError(f"{path} is a run that has not saved any weights yet")
-    problem = f"no model {name}"
-    if path.is_dir():
-        problem = f"{path} holds no model: there is no {CONFIG} in it"
+    empty = f"{path} holds no model: there is no {CONFIG} in it"
     raise ModelFileError(
-        f"{problem}: expected a run folder, a saved model folder or the name of a shipped model "
-        f"({', '.join(SHIPPED) or 'there are none yet'})"
+        f"{empty if path.is_dir() else f'no model {name}'}: expected a run folder, a saved model "
+        f"folder or the name of a shipped model ({', '.join(SHIPPED)})"
     )
 
 
 def shipped(name: str, kind: str) -> Path:
     """The folder of a shipped model, called ``mnist`` or ``mnist-classifier``."""
+    known = {found: folder for found, folder in SHIPPED.items() if read_kind(folder) == kind}
     for candidate in (name, f"{name}-{kind}"):
-        folder = SHIPPED.get(candidate)
-        if folder is not None and read_kind(folder) == kind:
-            return folder
-    known = [found for found, folder in SHIPPED.items() if read_kind(folder) == kind]
-    raise ModelFileError(
-        f"no {kind} {name!r} comes with the package; there "
-        + (f"are {', '.join(known)}" if known else "are none yet: train one, or load a folder")
-    )
+        if candidate in known:
+            return known[candidate]
+    there = ", ".join(known) or "none yet: train one, or load a folder"
+    raise ModelFileError(f"no {kind} {name!r} comes with the package; there are {there}")
 
 
 def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> None:
@@ -105,9 +100,7 @@ def _write(folder: Path, state: dict[str, Tensor], config: dict[str, Any]) -> No
 
 def read_config(folder: str | Path, kind: str | None = None) -> dict[str, Any]:
     """The configuration of a saved model, of that kind if one is given."""
-    path = Path(folder) / CONFIG
-    if not path.is_file():
-        raise ModelFileError(f"{folder} holds no model: there is no {CONFIG} in it")
+    path = _existing(folder, CONFIG, "model")
     try:
         config = json.loads(path.read_text())
     except (ValueError, UnicodeDecodeError) as error:
@@ -126,9 +119,7 @@ def read_kind(folder: str | Path) -> str:
 
 def load_weights(folder: str | Path, model: nn.Module) -> None:
     """Read the weights of a saved model into one of the same configuration."""
-    path = Path(folder) / WEIGHTS
-    if not path.is_file():
-        raise ModelFileError(f"{folder} holds no weights: there is no {WEIGHTS} in it")
+    path = _existing(folder, WEIGHTS, "weights")
     try:
         state = load_file(path)
     except (SafetensorError, OSError) as error:
@@ -136,6 +127,12 @@ def load_weights(folder: str | Path, model: nn.Module) -> None:
     if any(tensor.dtype == torch.float64 for tensor in state.values()):
         model.double()  # a model keeps its precision; half precision is for storage alone
     load_packed_state(model, state, str(path))
+
+
+def _existing(folder: str | Path, name: str, what: str) -> Path:
+    if not (path := Path(folder) / name).is_file():
+        raise ModelFileError(f"{folder} holds no {what}: there is no {name} in it")
+    return path
 
 
 def packed_state(model: nn.Module) -> dict[str, Tensor]:
@@ -146,6 +143,7 @@ def packed_state(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.contiguous() for name, tensor in state.items()}
 
 
+@torch.no_grad()
 def load_packed_state(model: nn.Module, state: dict[str, Tensor], source: str) -> None:
     """The reverse of `packed_state`; raises if names or sizes differ."""
     own, masks = model.state_dict(), _masks(model)
@@ -166,12 +164,8 @@ def load_packed_state(model: nn.Module, state: dict[str, Tensor], source: str) -
                 f"{source} is damaged: {name}, the variances of a normalization, holds negative "
                 "numbers; take another copy of the file"
             )
-        stored = stored.to(tensor.device, tensor.dtype)
-        with torch.no_grad():
-            if mask is None:
-                tensor.copy_(stored)
-            else:
-                tensor.zero_()[mask.to(tensor.device)] = stored
+        whole = ... if mask is None else mask.to(tensor.device)
+        tensor.zero_()[whole] = stored.to(tensor.device, tensor.dtype)
 
 
 def _masks(model: nn.Module) -> dict[str, Tensor]:
