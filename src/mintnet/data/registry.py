@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mintnet.data import cifar10, digits, idx, imagenet32
-from mintnet.data.dataset import ImageData
-from mintnet.data.paths import missing_extra
+from mintnet.data.dataset import DataError, ImageData
 
 NAMES = ("digits", "mnist", "cifar10", "imagenet32", "folder")
 SPLITS = ("train", "test")
@@ -20,40 +19,29 @@ def load(
     size: int | None = None,
     grey: bool = False,
 ) -> ImageData:
-    """The images of one split of a data set.
+    """The images of one split, ``train`` or ``test``, of a data set.
 
     Args:
         name: ``digits``, ``mnist``, ``cifar10``, ``imagenet32``, or ``folder`` for the user's own.
         split: ``train`` or ``test``.
         folder: holds the files under their published names, directly or in a subfolder called
             ``name``; with ``name="folder"`` it holds the pictures themselves. Digits need none.
-        size: height and width of the images of a ``folder`` (32 if not given); the other sets
-            come in one size.
+        size: height and width of the images of a ``folder`` (32 if not given).
         grey: one channel instead of three, for a ``folder``.
-
-    Shapes: images (N, C, H, W) uint8, labels (N,) int64 or None.
-
-    Raises:
-        ValueError: an argument that makes no sense.
-        DataError: files that are missing, damaged or not what their names say.
 
     Examples:
         >>> data = load("digits", "train")
         >>> len(data), data.shape, data.levels
         (1437, (1, 8, 8), 17)
-        >>> load("digits", "validation")
-        Traceback (most recent call last):
-        ValueError: unknown split 'validation'; expected one of train, test
     """
-    if name not in NAMES:
-        raise ValueError(f"unknown data set {name!r}; expected one of {', '.join(NAMES)}")
-    if split not in SPLITS:
-        raise ValueError(f"unknown split {split!r}; expected one of {', '.join(SPLITS)}")
+    for what, given, known in (("data set", name, NAMES), ("split", split, SPLITS)):
+        if given not in known:
+            raise ValueError(f"unknown {what} {given!r}; expected one of {', '.join(known)}")
     if name == "folder":
         try:
             from mintnet.data import folder as pictures  # needs Pillow, which others do not
         except ImportError as error:
-            raise missing_extra("Pillow", "reading pictures") from error
+            raise DataError.missing_extra("Pillow", "reading pictures") from error
         return pictures.load(split, folder, pictures.SIZE if size is None else size, grey)
     if size is not None or grey:
         raise ValueError(f"size and grey are for the data set 'folder'; {name} comes as it is")
