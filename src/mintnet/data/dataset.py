@@ -54,8 +54,7 @@ class ImageData:
 
     def __post_init__(self) -> None:
         images, labels = self.images, self.labels
-        got = f"got {images.dtype} of shape {tuple(images.shape)}"
-        problem = ""
+        got, problem = f"got {images.dtype} of shape {tuple(images.shape)}", ""
         if images.dtype != torch.uint8 or images.ndim != 4:
             problem = f"expected uint8 images of shape (N, C, H, W); {got}"
         elif images.numel() == 0:

@@ -26,7 +26,6 @@ class Config:
         return asdict(self)
 
     def make_tuples(self, *names: str) -> None:
-        """Make tuples of these fields."""
         for name in names:
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
@@ -43,10 +42,7 @@ class Config:
 
 
 class Model(nn.Module, ABC):
-    """A network that takes images of one shape (C, H, W) with ``levels`` grey levels.
-
-    A subclass says what it is called in files (``kind``) and how it is described there.
-    """
+    """A network, called ``kind`` in files, for images (C, H, W) with ``levels`` grey levels."""
 
     kind: ClassVar[str]
 
@@ -102,10 +98,7 @@ class Model(nn.Module, ABC):
         return next(self.parameters()).device
 
     def check_images(self, images: Tensor, floating: bool = True) -> None:
-        """Raise unless these are images of this model's shape and levels.
-
-        With ``floating``, finite numbers in the precision of the weights will do as well.
-        """
+        """Raise unless these are images for this model: bytes, or also ``floating`` numbers."""
         name = type(self).__name__
         if not isinstance(images, Tensor):
             raise TypeError(
@@ -146,13 +139,7 @@ def choose(name: str, presets: dict[str, Any], suffix: str = "") -> str:
 
 
 def parameter_count(net: nn.Module) -> int:
-    """Weights and biases, those that a mask holds at 0 left out.
-
-    Examples:
-        >>> from mintnet.calculus import MaskedLinear
-        >>> parameter_count(MaskedLinear(3))   # six weights of nine, three biases
-        9
-    """
+    """Weights and biases, those that a mask holds at 0 left out."""
     total = 0
     for module in net.modules():
         buffers = dict(module.named_buffers(recurse=False))

@@ -2,9 +2,8 @@
 
     x  ──pad──▶  16 channels  ──Mint layers, squeezes──▶  features  ──[ELU], mean──▶  linear
 
-Everything before the pooling is one-to-one, so that features can be mapped back to pixels.
-Zero-padding makes it injective on images and not onto: features of no image are mapped to
-padded images whose padding is not 0, and the energy that lands there is reported.
+Everything before the pooling is one-to-one: features can be mapped back to pixels. Features of
+no image are mapped to padded images whose padding is not 0, and the energy there is reported.
 """
 
 from __future__ import annotations
@@ -27,11 +26,7 @@ from mintnet.solvers import Solution, Solver
 
 @dataclass(frozen=True)
 class ClassifierConfig(Config):
-    """The shape of an invertible classifier, see `MintNetConfig`.
-
-    ``width`` are the channels after padding with zeros; with ``elu``, as in the authors' program,
-    an ELU comes before the pooling.
-    """
+    """The shape of a classifier, see `MintNetConfig`; ``elu`` comes before the pooling."""
 
     width: int = 16
     pairs: tuple[int, ...] = (6, 6, 7)
@@ -59,10 +54,7 @@ class Inversion:
 
     @property
     def images(self) -> Tensor:
-        """The images without their padding, (batch, C, H, W).
-
-        Where `padding_energy` is not near 0, these have other features than were asked for.
-        """
+        """Without their padding, (batch, C, H, W); with other features, unless that is near 0."""
         return self.solution.value[:, : self.channels]
 
     @property
@@ -144,13 +136,10 @@ class Classifier(ImageClassifier):
             return self.values(self.padded(self.prepared(images)))
 
     def invert(self, features: Tensor, solver: Solver | None = None) -> Tensor:
-        """The images with these features, without the padding, as floating-point input.
+        """The images with these features, without the padding, verified or `InversionError`.
 
-        Verified layer by layer and end to end, or `InversionError`; differentiable. The check is
-        on features: their rounding grows thousands of times on the way back through a trained
-        network, so take float64 (``clf.double()``) where pictures are to come back byte for
-        byte. Most features belong to no image: their inverse has a padding that is not 0, which
-        `solve` reports and this method leaves out.
+        Differentiable. Rounding of features grows thousands of times on the way back through a
+        trained network: take ``clf.double()`` where pictures are to come back byte for byte.
         """
         self._refuse_training()
         return self.chain.inverse(features, solver)[:, : self.shape[0]]

@@ -141,19 +141,15 @@ def _compiled(function: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
 
 
 class Prepared(NamedTuple):
-    """Weights of L layers, or of one, as the fast path needs them.
+    """Weights of L layers, or of one, as the fast path needs them, with padded width."""
 
-    For one layer, with padded width: first (T·C, width) or (width, C, R, R); second
-    (width, width, R', R''); third (width, T·C) or (C, width, R, R); product (width, width).
-    """
-
-    first: Tensor
-    second: Tensor
-    third: Tensor
+    first: Tensor  # (T·C, width) or (width, C, R, R)
+    second: Tensor  # (width, width, R', R'')
+    third: Tensor  # (width, T·C) or (C, width, R, R)
     bias1: Tensor
     bias2: Tensor
     bias3: Tensor
-    product: Tensor
+    product: Tensor  # (width, width)
     t: Tensor
 
 
@@ -257,8 +253,7 @@ def coupling_layer(
 ) -> tuple[Tensor, Tensor]:
     """y₁ = x₁, y₂ = σ(s(x₁)) ⊙ (x₂ + t(x₁)) with σ = exp(γ + 2 tanh(s / 2)), and Σ log σ.
 
-    ``weights`` and ``biases`` are those of three convolutions; γ is ``log_gain``, (C / 2,); with
-    ``upper``, the second half moves the first. Shapes: (batch, C, H, W) → the same, (batch,).
+    γ is ``log_gain``, (C / 2,); with ``upper``, the second half moves the first.
     """
     low, high = x.chunk(2, 1)
     read, moved = (high, low) if upper else (low, high)
@@ -283,7 +278,7 @@ def seen_taps(channels: int, size: int, upper: bool) -> list[int]:
 
 
 def scatter_taps(parts: Tensor, taps: Sequence[int], size: int) -> Tensor:
-    """Contributions of taps, brought to their places and summed: (B, H, W, T, C) → (B, H, W, C)."""
+    """Contributions of taps at their places, summed: (B, H, W, T, C) → (B, H, W, C)."""
     columns = [part.float() for part in parts.unbind(3)]
     brought = [_shifted(part, [tap], size)[0] for part, tap in zip(columns, taps, strict=True)]
     return torch.stack(brought).sum(0)

@@ -80,20 +80,16 @@ class Flow(Model):
     def log_prob(
         self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
     ) -> Tensor:
-        """Nats of uint8 images (batch, C, H, W) for one dequantization draw, (batch,).
+        """Nats of uint8 images, (batch,), for one dequantization draw.
 
-        A lower bound in expectation. ``seed``, ``draw`` and ``index``, (batch,), the images' places
-        in their data set (from 0 if not given), fix the noise.
+        ``seed``, ``draw`` and the images' places in their data set, ``index``, fix the noise.
         """
         return self._of_draw(self.log_density, images, seed, draw, index)
 
     def log_prob_map(
         self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
     ) -> Tensor:
-        """Nats of each entry of the images, (batch, C, H, W), which sum to `log_prob`.
-
-        The log-density of the z that belongs to it, plus the log-slopes of net and logit, − log L.
-        """
+        """Nats of each entry of the images, (batch, C, H, W), which sum to `log_prob`."""
 
         def entries(x: Tensor) -> Tensor:
             y, slopes_of_logit = self.logit.log_slopes(x)
@@ -115,7 +111,7 @@ class Flow(Model):
         return (images.to(self.dtype) + noise) / self.levels
 
     def log_density(self, x: Tensor, transform: Transform | None = None) -> Tensor:
-        """log p(x) − D log L of pixels x in (0, 1), (batch,), by the net's transform or this one."""
+        """log p(x) − D log L of x in (0, 1), (batch,), by the net's transform or this one."""
         y, log_det_logit = self.logit.transform(x)
         z, log_det = (transform or self.net.transform)(y)
         bins = self.dimensions * math.log(self.levels)
@@ -130,13 +126,9 @@ class Flow(Model):
     def encode(self, images: Tensor) -> Tensor:
         """z of the centres of the images' bins."""
         self.check_images(images, floating=False)
-
-        def one_batch(images: Tensor) -> Tensor:
-            centres = (images.to(self.dtype) + 0.5) / self.levels
-            return self.net(self.logit.transform(centres)[0])[0]  # type: ignore[no-any-return]
-
+        centres = (images.to(self.dtype) + 0.5) / self.levels
         with true_float32():
-            return self._batched(one_batch, images)
+            return self._batched(lambda x: self.net(self.logit.transform(x)[0])[0], centres)
 
     @torch.no_grad()
     def decode(
@@ -149,8 +141,8 @@ class Flow(Model):
     ) -> Tensor:
         """The uint8 images with these z; raises `InversionError` unless all are verified.
 
-        ``progress`` is called with the number of layers solved so far and of all there are to
-        solve, each layer of each batch counted.
+        Samples are solved in batches of ``batch_size``; ``progress`` is called with the number of
+        layers solved so far and in all, those of each batch counted.
         """
         batches = self._solved(z, solver, batch_size, progress)
         return torch.cat([self.to_images(solution.require(REMEDY)) for solution in batches])
@@ -182,10 +174,7 @@ class Flow(Model):
         batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> Tensor:
-        """New images, uint8 (count, C, H, W): z ~ N(0, temperature²) through the inverse.
-
-        A seed fixes z whatever ``batch_size`` is.
-        """
+        """New images, uint8 (count, C, H, W): z ~ N(0, temperature²) through the inverse."""
         z = self.sample_latents(count, temperature, seed)
         return self.decode(z, solver, batch_size=batch_size, progress=progress)
 

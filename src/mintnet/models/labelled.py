@@ -24,9 +24,8 @@ class Pixels(Config):
     The shape is (C, H, W); mean and deviation of each channel, or one for all, go from 0 to 1.
 
     Examples:
-        >>> Pixels((1, 2, 1), 256, (0.5,), (0.5,)).normalized(torch.full((1, 1, 2, 1), 255.0))
-        tensor([[[[1.],
-                  [1.]]]])
+        >>> Pixels((1, 1, 1), 256, (0.5,), (0.5,)).normalized(torch.full((1, 1, 1, 1), 255.0))
+        tensor([[[[1.]]]])
     """
 
     shape: Shape
@@ -43,7 +42,8 @@ class Pixels(Config):
         check_levels(self.levels)
         for name in ("mean", "deviation"):
             values = getattr(self, name)
-            if not all(_is_number(value) for value in values):
+            numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+            if not numbers or not all(map(math.isfinite, values)):
                 raise ValueError(f"{name} must be finite numbers, one a channel; got {values}")
             if len(values) not in (1, channels):
                 raise ValueError(
@@ -72,16 +72,8 @@ class Pixels(Config):
         return mean, deviation
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 class ImageClassifier(Model):
-    """Images to log-probabilities of classes.
-
-    Calling it checks the images first. Training uses `logits`, which does not check them, reads
-    nothing back from a GPU and can run in another precision.
-    """
+    """Images to log-probabilities of classes; training uses `logits`, which checks nothing."""
 
     config_class: type[Config]
     config: Any
@@ -92,19 +84,13 @@ class ImageClassifier(Model):
         self.config, self.pixels, self.classes = config, pixels, classes
 
     def forward(self, images: Tensor) -> Tensor:
-        """Log-probabilities of the classes, (batch, C, H, W) → (batch, classes).
-
-        uint8 images are normalised; floating-point input is taken as it is.
-        """
+        """Log-probabilities, (batch, classes), of bytes, or of floating-point input as it is."""
         with self.checked(images):
             return self.logits(self.prepared(images)).log_softmax(1)
 
     @abstractmethod
     def logits(self, x: Tensor, dtype: torch.dtype | None = None, compiled: bool = False) -> Tensor:
-        """Logits, (batch, classes), of what `prepared` gives, without checks.
-
-        ``dtype`` is that of convolutions, that of x if not given.
-        """
+        """Logits of what `prepared` gives, without checks, with convolutions in ``dtype``."""
 
     def prepared(self, images: Tensor) -> Tensor:
         """What enters the network: bytes normalised, anything else as it is."""

@@ -17,14 +17,9 @@ from mintnet.solvers import Solution, Solver
 
 @dataclass(frozen=True)
 class MintNetConfig(Config):
-    """The shape of a MintNet: stages of Mint layers with 2 × 2 squeezes between them.
+    """Shape (C, H, W), pairs of Mint layers and K of each stage; squeezes stand between stages.
 
-    Attributes:
-        shape: (C, H, W) of one sample.
-        pairs: pairs of Mint layers in each stage.
-        filters: K of each stage.
-        couplings: the hidden width of an affine coupling (`RealNVPCoupling`) after each squeeze,
-            not in the paper; 0 for none.
+    ``couplings`` is the hidden width of an affine coupling after each squeeze, or 0 for none.
     """
 
     shape: Shape

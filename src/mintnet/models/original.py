@@ -41,10 +41,9 @@ _CLASSIFIER: Parts = {"0": _NORM, "1": _MINT, "2": _NORM, "3": _MINT}
 def import_original(path: str | Path, logit_lambda: float | None = None) -> Flow | Classifier:
     """A density model or a classifier from one of the authors' checkpoints.
 
-    λ of a density model comes from a ``.json`` of the same name beside the file, else from
-    ``logit_lambda``, else it is 1e-6 for grey images and 0.05 for colour. The channels of a
-    classifier's images come from the ``.json`` too, else they are 1 for 28 × 28 pixels and 3 for
-    others. Only tensors and plain containers are read from the file (``weights_only``).
+    λ comes from a ``.json`` of the same name beside the file, else from ``logit_lambda``, else it
+    is 1e-6 for grey images and 0.05 for colour. The channels of a classifier's images come from
+    the ``.json`` too, else they are 1 for 28 × 28 pixels and 3 for others.
     """
     path = Path(path)
     state, beside = _read(path), _beside(path)
@@ -92,7 +91,7 @@ def _read(path: Path) -> State:
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises all kinds of errors on files that are not its own
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         if "weights_only" in str(error):  # torch advises to read it all the same, and run its code
             reason = "it is damaged, no file of torch's, or holds more than tensors"
         raise ModelFileError(f"{path} is not a readable checkpoint: {reason}") from error
@@ -122,14 +121,12 @@ def _stages(state: State, parts: Parts, path: Path) -> list[list[State]]:
         if match and match[3] in parts.get(match[2], ()):
             pairs.setdefault(int(match[1]), {})[f"{match[2]}.{match[3]}"] = value
     if not pairs:
-        raise ModelFileError(
-            f"{path} is not a checkpoint of the authors: no layers.N.M.weight1 in it"
-        )
+        raise ModelFileError(f"{path} is no checkpoint of the authors: no layers.N.M.weight1 in it")
     keys = [f"{side}.{name}" for side, names in parts.items() for name in names]
     for number, key in ((number, key) for number in pairs for key in keys):
-        value, rank = pairs[number].get(key), 4 if re.search(r"weight\d|\.t$", key) else 1
-        if value is None:
+        if key not in pairs[number]:
             raise ModelFileError(f"{path} is incomplete: layers.{number}.{key} is missing")
+        value, rank = pairs[number][key], 4 if re.search(r"weight\d|\.t$", key) else 1
         if not isinstance(value, Tensor) or value.dim() != rank:
             raise ModelFileError(f"{path}: layers.{number}.{key} is no tensor of {rank} axes")
         if not value.is_floating_point() or not bool(value.isfinite().all()):

@@ -30,7 +30,6 @@ class PreActivationBlock(nn.Module):
     """x + three times (batch normalization, ReLU, 3 × 3 convolution) of x, by He et al., 2016.
 
     Where width or resolution change, the shortcut is a 1 × 1 convolution of the first activation.
-    Shapes: (batch, C, H, W) → (batch, width, ⌈H / stride⌉, ⌈W / stride⌉).
     """
 
     def __init__(self, channels: int, width: int, stride: int = 1) -> None:
@@ -71,13 +70,12 @@ class ResNet(ImageClassifier):
         super().__init__(config, pixels, classes)
         width = config.widths[0]
         self.first = nn.Conv2d(pixels.shape[0], width, 3, padding=1, bias=False)
-        blocks = []
+        self.blocks = nn.ModuleList()
         for stage, (count, after) in enumerate(zip(config.blocks, config.widths, strict=True)):
             for number in range(count):
                 stride = 2 if stage > 0 and number == 0 else 1
-                blocks.append(PreActivationBlock(width, after, stride))
+                self.blocks.append(PreActivationBlock(width, after, stride))
                 width = after
-        self.blocks = nn.ModuleList(blocks)
         self.norm = nn.BatchNorm2d(width)
         self.linear = nn.Linear(width, classes)  # all start as PyTorch's own: Kaiming, a = √5
 

@@ -29,13 +29,7 @@ class ModelFileError(ValueError):
 
 
 def locate(name: str | Path) -> Path:
-    """The model folder meant by a run folder (its last weights), a saved model or a shipped name.
-
-    Examples:
-        >>> locate("nowhere/at-all")
-        Traceback (most recent call last):
-        mintnet.models.storage.ModelFileError: no model nowhere/at-all: expected a run folder, ...
-    """
+    """The folder meant by a run folder (its last weights), a saved model or a shipped name."""
     path = Path(name).expanduser()
     for folder in (path, path / "last"):
         if (folder / CONFIG).is_file():
@@ -67,10 +61,9 @@ def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> 
 
 
 def export_model(source: Path, target: Path, half: bool = True) -> float:
-    """Copy a model folder, with the weights in half precision if wanted.
+    """Copy a model folder, but not its data set's place, with weights in half precision or as is.
 
-    The folder of the data set, a place on another machine, stays out. Returns how far rounding
-    moved any weight, as a share of the largest of its tensor; raises if one is too large for it.
+    Returns how far rounding moved any weight, as a share of the largest of its tensor.
     """
     config, state, moved = read_config(source), load_file(source / WEIGHTS), 0.0
     if isinstance(config.get("data"), dict):
