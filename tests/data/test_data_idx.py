@@ -64,7 +64,7 @@ def test_truncated_empty_and_foreign_files(tmp_path, write_mnist, raises_data_er
     whole = path.read_bytes()
     plain, middle = gzip.decompress(whole), len(whole) // 2
     flipped = whole[:middle] + bytes([whole[middle] ^ 0xFF]) + whole[middle + 1 :]
-    cases = [(whole[:n], "truncated or damaged") for n in (2, 9, middle, len(whole) - 1)]
+    cases = [(whole[:n], "truncated, damaged") for n in (2, 9, middle, len(whole) - 1)]
     cases += [
         (flipped, "get it again"),
         (gzip.compress(plain[:-1]), "get the file again"),
