@@ -8,6 +8,7 @@ from mintnet.bijections.logit import Logit
 from mintnet.bijections.mint import MintLayer, paired_mint
 from mintnet.bijections.mixture import MixtureLayer
 from mintnet.bijections.norm import ActNorm, BatchNorm
+from mintnet.bijections.rescale import Rescale
 from mintnet.bijections.reshape import Reshape
 from mintnet.bijections.squeeze import Squeeze
 from mintnet.bijections.triangular import Composed, TriangularBijection
@@ -25,6 +26,7 @@ __all__ = [
     "Logit",
     "MintLayer",
     "MixtureLayer",
+    "Rescale",
     "Reshape",
     "Squeeze",
     "TriangularBijection",

@@ -73,7 +73,7 @@ class MixtureLayer(TriangularBijection):
         check_positive(
             channels=channels, filters=filters, height=size[0], width=size[1], components=components
         )
-        self.event_shape = (channels, *size)
+        self.event_shape, self.filters = (channels, *size), filters
         self.ordering = Ordering(upper)
         self.network = MixtureNetwork(channels, filters, blocks, components, upper, context)
         self.raw_t = nn.Parameter(

@@ -3,9 +3,9 @@ r"""Density models of images: pixels in, exact likelihood out, and back.
 An image holds D integers v in {0, …, L − 1}. With uniform noise u in (0, 1),
 
     x = (v + u) / L                       in the unit cube,
-    y = logit(λ + (1 − 2λ) x) − c         on the real line,
+    y = logit(λ + (1 − 2λ) x) − c         on the real line, or y = 2x − 1,
     z = net(y),
-    log p(x) = log N(z; 0, I) + log |det ∂z/∂y| + log |det ∂y/∂x|.
+    log p(x) = log q(z) + log |det ∂z/∂y| + log |det ∂y/∂x|,    q normal or logistic.
 
 P(v) = ∫ p over a cube of volume L^−D, so log P(v) ≥ E_u [ log p(x) ] − D log L by Jensen's
 inequality: `log_prob` is that for one draw of u; bits per dimension are − log_prob / (D log 2).
@@ -15,32 +15,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import count, repeat
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from mintnet.bijections import Logit, TriangularBijection
+from mintnet.bijections import Bijection, Logit, Rescale, TriangularBijection
 from mintnet.bijections.base import check_solver
 from mintnet.models.base import Model, choose
+from mintnet.models.base_distribution import BASES
 from mintnet.models.batches import Progress, Reporting, join_solutions
+from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet
 from mintnet.models.mintnet import PRESETS, MintNet, MintNetConfig
 from mintnet.models.noise import uniform_noise
 from mintnet.precision import true_float32
 from mintnet.solvers import REMEDY, Auto, Solution, Solver
 
-Function = Callable[[Tensor], Tensor]
 Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 LAMBDAS = {"digits": 0.01, "mnist": 1e-6, "cifar10": 0.05, "imagenet32": 0.05}
 LEVELS = {"digits": 17}
+BOUNDS = ("mean", "importance")
 HIDDEN_ENTRIES = 2**25
 """Entries in the widest hidden layer of one internal batch at most: 128 MiB in float32."""
 
 
 class Flow(Model):
-    """Dequantization, the logit (λ = ``lam``, c = ``centre``), a MintNet, a standard normal.
+    """Dequantization, a map of the pixels, a network, and the distribution of its output.
+
+    Args:
+        config: of the network, a `MintNet` or a `DeepNet`.
+        lam: λ of the logit, the map of pixels in (0, 1) to what the network takes; None for the
+            map to [−1, 1].
+        levels: L, the number of grey levels.
+        centre: c of the logit.
+        base: the distribution of z, ``normal`` or ``logistic``; if not given, the normal for a
+            `MintNet` and the logistic for a `DeepNet`.
 
     Examples:
         >>> flow = Flow.preset("digits")
@@ -54,17 +65,40 @@ class Flow(Model):
     kind = "flow"
 
     def __init__(
-        self, config: MintNetConfig, lam: float = 0.05, levels: int = 256, centre: float = 0.0
+        self,
+        config: MintNetConfig | DeepConfig,
+        lam: float | None = 0.05,
+        levels: int = 256,
+        centre: float = 0.0,
+        base: str | None = None,
     ) -> None:
         super().__init__(config.shape, levels)
-        self.net = MintNet(config)
-        self.logit = Logit(lam, centre)
+        deep = isinstance(config, DeepConfig)
+        self.net: MintNet | DeepNet = DeepNet(config) if deep else MintNet(config)
+        self.pixels: Logit | Rescale = Rescale() if lam is None else Logit(lam, centre)
+        self.base_name = base or ("logistic" if deep else "normal")
+        self.base = BASES[choose(self.base_name, BASES)]
 
     @staticmethod
     def preset(name: str) -> Flow:
-        """The paper's model for digits, mnist, cifar10 or imagenet32, with fresh weights."""
-        name = choose(name, PRESETS)
-        return Flow(PRESETS[name], LAMBDAS[name], LEVELS.get(name, 256))
+        """A model for digits, mnist, cifar10 or imagenet32 with fresh weights: the paper's, or with
+        mixture layers where ``-deep`` follows the name.
+        """
+        presets = {**PRESETS, **DEEP_PRESETS}
+        data = choose(name, presets).removesuffix("-deep")
+        lam = LAMBDAS[data] if name in PRESETS else None
+        return Flow(presets[name], lam, LEVELS.get(data, 256))
+
+    @property
+    def logit(self) -> Logit:
+        """The map of the pixels, where it is the logit."""
+        assert isinstance(self.pixels, Logit)
+        return self.pixels
+
+    @property
+    def classes(self) -> int:
+        """The number of labels that the model is conditioned on, 0 for none."""
+        return self.net.config.classes if isinstance(self.net, DeepNet) else 0
 
     @property
     def dimensions(self) -> int:
@@ -78,27 +112,85 @@ class Flow(Model):
         return max(1, HIDDEN_ENTRIES // widest)
 
     def log_prob(
-        self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
+        self,
+        images: Tensor,
+        seed: int = 0,
+        draw: int = 0,
+        index: Tensor | None = None,
+        *,
+        labels: Tensor | int | None = None,
+        draws: int = 1,
+        bound: str = "mean",
     ) -> Tensor:
-        """Nats of uint8 images, (batch,), for one dequantization draw.
+        """Nats of uint8 images (batch, C, H, W) by dequantization draws, (batch,).
 
-        ``seed``, ``draw`` and the images' places in their data set, ``index``, fix the noise.
+        With one draw, a lower bound of log P(v) in expectation. ``seed``, ``draw`` (the first of
+        the ``draws``) and ``index``, (batch,), the images' places in their data set (from 0 if not
+        given), fix the noise.
+
+        Args:
+            images: uint8.
+            seed: of the noise.
+            draw: which noise.
+            index: which images these are.
+            labels: of a class-conditional model: one for all images, or (batch,).
+            draws: how many draws of noise are taken.
+            bound: ``mean`` of the draws' nats, or ``importance``: the logarithm of the mean of
+                their likelihoods, a tighter bound.
         """
-        return self._of_draw(self.log_density, images, seed, draw, index)
+        if bound not in BOUNDS:
+            raise ValueError(f"unknown bound {bound!r}; choose one of {', '.join(BOUNDS)}")
+        if draws < 1:
+            raise ValueError(f"at least one draw is needed; got {draws}")
+        if labels is None and self.classes:  # any label: log Σ p(label) p(image | label)
+            each = [
+                self.log_prob(images, seed, draw, index, labels=label, draws=draws, bound=bound)
+                for label in range(self.classes)
+            ]
+            return torch.stack(each).logsumexp(0) - math.log(self.classes)
+        context, numbers = self.context(labels, len(images)), range(draw, draw + draws)
+
+        def density(x: Tensor, context: Tensor | None) -> Tensor:
+            return self.log_density(x, context=context)
+
+        found = torch.stack(
+            [self._of_draw(density, images, seed, n, index, context) for n in numbers]
+        )
+        return found.mean(0) if bound == "mean" else found.logsumexp(0) - math.log(draws)
+
+    def classify(self, images: Tensor, seed: int = 0, draws: int = 1) -> Tensor:
+        """log p(label | image) by Bayes' rule with equally frequent labels, (batch, classes)."""
+        if not self.classes:
+            raise ValueError(
+                "this model is not class-conditional, so that it cannot classify; train one with "
+                "--labels"
+            )
+        columns = [
+            self.log_prob(images, seed, labels=label, draws=draws, bound="importance")
+            for label in range(self.classes)
+        ]
+        return torch.stack(columns, 1).log_softmax(1)
 
     def log_prob_map(
-        self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
+        self,
+        images: Tensor,
+        seed: int = 0,
+        draw: int = 0,
+        index: Tensor | None = None,
+        *,
+        labels: Tensor | int | None = None,
     ) -> Tensor:
         """Nats of each entry of the images, (batch, C, H, W), which sum to `log_prob`."""
 
-        def entries(x: Tensor) -> Tensor:
-            y, slopes_of_logit = self.logit.log_slopes(x)
-            z, slopes = self.net.log_slopes(y)
-            z = self.net.to_input_order(z)
-            normal = -0.5 * (z * z + math.log(2 * math.pi))
-            return normal + slopes + slopes_of_logit - math.log(self.levels)
+        def entries(x: Tensor, context: Tensor | None) -> Tensor:
+            net = self._given(context)
+            y, slopes_of_pixels = self.pixels.log_slopes(x)
+            z, slopes = net.log_slopes(y)
+            density = self.base.log_prob(net.to_input_order(z))
+            return density + slopes + slopes_of_pixels - math.log(self.levels)
 
-        return self._of_draw(entries, images, seed, draw, index)
+        context = self.context(labels, len(images))
+        return self._of_draw(entries, images, seed, draw, index, context)
 
     def dequantize(
         self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
@@ -110,25 +202,61 @@ class Flow(Model):
         noise = uniform_noise(seed, draw, index, self.shape, self.dtype)
         return (images.to(self.dtype) + noise) / self.levels
 
-    def log_density(self, x: Tensor, transform: Transform | None = None) -> Tensor:
-        """log p(x) − D log L of x in (0, 1), (batch,), by the net's transform or this one."""
-        y, log_det_logit = self.logit.transform(x)
-        z, log_det = (transform or self.net.transform)(y)
+    def log_density(
+        self, x: Tensor, transform: Transform | None = None, *, context: Tensor | None = None
+    ) -> Tensor:
+        """log p(x) − D log L of pixels x in (0, 1), (batch,), by this transform or the net's."""
+        y, log_det_pixels = self.pixels.transform(x)
+        z, log_det = (transform or self._given(context).transform)(y)
         bins = self.dimensions * math.log(self.levels)
-        return standard_normal_log_prob(z) + log_det + log_det_logit - bins
+        return self.base.log_prob(z).flatten(1).sum(1) + log_det + log_det_pixels - bins
 
     def bits_per_dim(
-        self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
+        self,
+        images: Tensor,
+        seed: int = 0,
+        draw: int = 0,
+        index: Tensor | None = None,
+        *,
+        labels: Tensor | int | None = None,
+        draws: int = 1,
+        bound: str = "mean",
     ) -> Tensor:
         """− log_prob / (D log 2). Shape: (batch,)."""
-        return -self.log_prob(images, seed, draw, index) / (self.dimensions * math.log(2))
+        nats = self.log_prob(images, seed, draw, index, labels=labels, draws=draws, bound=bound)
+        return -nats / (self.dimensions * math.log(2))
 
-    def encode(self, images: Tensor) -> Tensor:
+    def context(self, labels: Tensor | int | None, count: int) -> Tensor | None:
+        """One-hot labels of ``count`` images, (count, classes); None without classes."""
+        if (labels is None) != (self.classes == 0):
+            given = "none" if labels is None else "some"
+            raise ValueError(
+                f"this model has {self.classes} classes and takes "
+                f"{'labels' if self.classes else 'no labels'}; got {given}"
+            )
+        if labels is None:
+            return None
+        labels = torch.as_tensor(labels, device=self.device).expand(count)
+        if labels.dtype.is_floating_point or bool(((labels < 0) | (labels >= self.classes)).any()):
+            raise ValueError(f"labels are whole numbers from 0 to {self.classes - 1}")
+        return torch.nn.functional.one_hot(labels.long(), self.classes).to(self.dtype)
+
+    def _given(self, context: Tensor | None) -> Bijection:
+        """The network, for samples with a context where there is one."""
+        if context is None:
+            return self.net
+        assert isinstance(self.net, DeepNet)
+        return self.net.given(context)
+
+    def encode(self, images: Tensor, *, labels: Tensor | int | None = None) -> Tensor:
         """z of the centres of the images' bins."""
         self.check_images(images, floating=False)
         centres = (images.to(self.dtype) + 0.5) / self.levels
+        context = self.context(labels, len(images))
         with true_float32():
-            return self._batched(lambda x: self.net(self.logit.transform(x)[0])[0], centres)
+            return self._batched(
+                lambda x, c: self._given(c)(self.pixels.transform(x)[0])[0], centres, context
+            )
 
     @torch.no_grad()
     def decode(
@@ -136,6 +264,7 @@ class Flow(Model):
         z: Tensor,
         solver: Solver | None = None,
         *,
+        labels: Tensor | int | None = None,
         batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> Tensor:
@@ -144,7 +273,7 @@ class Flow(Model):
         Samples are solved in batches of ``batch_size``; ``progress`` is called with the number of
         layers solved so far and in all, those of each batch counted.
         """
-        batches = self._solved(z, solver, batch_size, progress)
+        batches = self._solved(z, solver, labels, batch_size, progress)
         return torch.cat([self.to_images(solution.require(REMEDY)) for solution in batches])
 
     @torch.no_grad()
@@ -153,15 +282,16 @@ class Flow(Model):
         z: Tensor,
         solver: Solver | None = None,
         *,
+        labels: Tensor | int | None = None,
         batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> Solution:
-        """The inverse of the net alone: pixels after the logit, verified or not, a `Solution`."""
-        return join_solutions(list(self._solved(z, solver, batch_size, progress)))
+        """The inverse of the net alone: what the network takes, verified or not, a `Solution`."""
+        return join_solutions(list(self._solved(z, solver, labels, batch_size, progress)))
 
     def to_images(self, y: Tensor) -> Tensor:
-        """uint8 images from pixels after the logit."""
-        levels = (self.logit.invert(y) * self.levels).floor()
+        """uint8 images from what the network takes."""
+        levels = (self.pixels.invert(y) * self.levels).floor()
         return levels.clamp(0, self.levels - 1).to(torch.uint8)
 
     def sample(
@@ -171,17 +301,23 @@ class Flow(Model):
         seed: int | None = None,
         solver: Solver | None = None,
         *,
+        labels: Tensor | int | None = None,
         batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> Tensor:
-        """New images, uint8 (count, C, H, W): z ~ N(0, temperature²) through the inverse."""
+        """New images, uint8 (count, C, H, W): z from its distribution, through the inverse.
+
+        A class-conditional model without ``labels`` takes its classes by turns.
+        """
         z = self.sample_latents(count, temperature, seed)
-        return self.decode(z, solver, batch_size=batch_size, progress=progress)
+        if labels is None and self.classes:
+            labels = torch.arange(count) % self.classes
+        return self.decode(z, solver, labels=labels, batch_size=batch_size, progress=progress)
 
     def sample_latents(
         self, count: int, temperature: float = 1.0, seed: int | None = None
     ) -> Tensor:
-        """z ~ N(0, temperature²) of the net's output shape, drawn on the CPU."""
+        """z of the net's output shape, drawn on the CPU: from N(0, temperature²), mapped to q."""
         if not 0 < temperature < float("inf"):
             raise ValueError(f"temperature must be positive; got {temperature}")
         if count < 1:
@@ -190,59 +326,70 @@ class Flow(Model):
             raise ValueError(f"a seed is a whole number of at most 64 bits; got {seed}")
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         shape = self.net.output_shape or self.shape
-        z = torch.randn(count, *shape, generator=generator) * temperature
+        z = self.base.from_normal(torch.randn(count, *shape, generator=generator) * temperature)
         return z.to(self.device, self.dtype)
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "net": self.net.config.to_dict(),
-            "logit_lambda": self.logit.lam,
-            "levels": self.levels,
-            **({"centre": self.logit.centre} if self.logit.centre else {}),
-        }
+        found: dict[str, Any] = {"kind": self.kind, "net": self.net.config.to_dict()}
+        if isinstance(self.pixels, Logit):
+            found["logit_lambda"] = self.pixels.lam
+            found |= {"centre": self.pixels.centre} if self.pixels.centre else {}
+        else:
+            found["pixels"] = "rescaled"
+        return {**found, "levels": self.levels, "base": self.base_name}
 
     @classmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
-        net, centre = MintNetConfig(**config["net"]), float(config.get("centre", 0.0))
-        return cls(net, float(config["logit_lambda"]), int(config["levels"]), centre)
+        net = (DeepConfig if "blocks" in config["net"] else MintNetConfig)(**config["net"])
+        lam = None if config.get("pixels") == "rescaled" else float(config["logit_lambda"])
+        centre = float(config.get("centre", 0.0))
+        return cls(net, lam, int(config["levels"]), centre, config.get("base"))
 
     def _of_draw(
-        self, function: Function, images: Tensor, seed: int, draw: int, index: Tensor | None
+        self,
+        function: Callable[[Tensor, Tensor | None], Tensor],
+        images: Tensor,
+        seed: int,
+        draw: int,
+        index: Tensor | None,
+        context: Tensor | None,
     ) -> Tensor:
-        """``function`` of the dequantized images, batch by batch."""
+        """``function`` of the dequantized images and their context, batch by batch."""
         self.check_images(images, floating=False)
         places = torch.arange(len(images), device=images.device) if index is None else index
 
-        def one_batch(images: Tensor, places: Tensor) -> Tensor:
-            return function(self.dequantize(images, seed, draw, places))
+        def one_batch(images: Tensor, context: Tensor | None, places: Tensor) -> Tensor:
+            return function(self.dequantize(images, seed, draw, places), context)
 
         with true_float32():
-            return self._batched(one_batch, images, places)
+            return self._batched(one_batch, images, context, places)
 
-    def _batched(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    def _batched(self, function: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
         """``function`` of the inputs, batch by batch."""
-        batches = zip(*(tensor.split(self.batch_size) for tensor in inputs), strict=True)
-        results = [function(*batch) for batch in batches]
+        size = self.batch_size
+        parts = [repeat(None) if tensor is None else tensor.split(size) for tensor in inputs]
+        results = [function(*batch) for batch in zip(*parts, strict=False)]
         return results[0] if len(results) == 1 else torch.cat(results)
 
     def _solved(
-        self, z: Tensor, solver: Solver | None, batch_size: int | None, progress: Progress | None
+        self,
+        z: Tensor,
+        solver: Solver | None,
+        labels: Tensor | int | None,
+        batch_size: int | None,
+        progress: Progress | None,
     ) -> Iterator[Solution]:
         """The solutions of each batch, one after the other."""
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"a batch has at least one sample; got batch_size={batch_size}")
-        batches = z.split(batch_size or self.batch_size) if isinstance(z, Tensor) else (z,)
+        size = batch_size or self.batch_size
+        batches = z.split(size) if isinstance(z, Tensor) else (z,)
+        context = self.context(labels, len(z))
+        contexts = repeat(None) if context is None else context.split(size)
         if progress is not None:
             check_solver(solver)
             layers = sum(isinstance(leaf, TriangularBijection) for leaf in self.net.leaves())
             total, solved = layers * len(batches), count(1)
             solver = Reporting(solver or Auto(), lambda: progress(next(solved), total))
-        for batch in batches:
-            yield self.net.solve(batch, solver)
-
-
-def standard_normal_log_prob(z: Tensor) -> Tensor:
-    """log N(z; 0, I) of each sample. Shape: (batch,)."""
-    z = z.flatten(1)
-    return -0.5 * (z * z).sum(1) - 0.5 * z.shape[1] * math.log(2 * math.pi)
+        for batch, given in zip(batches, contexts, strict=False):
+            yield self._given(given).solve(batch, solver)

@@ -1,0 +1,108 @@
+"""Density models of mixture layers: likelihood, inverse, labels, bounds, files."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from mintnet import Flow
+from mintnet.models.base_distribution import BASES
+from mintnet.models.deep import DEEP_PRESETS, DeepConfig
+from registry import away_from_zero
+
+
+def _flow(classes: int = 0) -> Flow:
+    config = DeepConfig((1, 4, 4), (2, 1), (3, 2), (1, 1), (3, 2), classes)
+    flow = Flow(config, None, levels=17)
+    return away_from_zero(flow, 2).eval()  # type: ignore[return-value]
+
+
+IMAGES = torch.randint(0, 17, (5, 1, 4, 4), generator=torch.Generator().manual_seed(0)).byte()
+
+
+@pytest.mark.parametrize("name", DEEP_PRESETS)
+def test_presets_fit_their_data(name: str) -> None:
+    flow = Flow.preset(name)
+    assert flow.shape == Flow.preset(name.removesuffix("-deep")).shape
+    assert flow.base_name == "logistic" and flow.net.parameter_count() < 10_000_000
+
+
+@torch.no_grad()
+def test_the_density_integrates_to_one() -> None:
+    """Of one pixel, over all reals: logarithms of densities are right, constants included."""
+    flow = Flow(DeepConfig((1, 1, 1), (1,), (2,), (1,), (3,)), None, levels=2).double().eval()
+    away_from_zero(flow, 1, 2.0)
+    x = torch.linspace(-200, 200, 400_001, dtype=torch.float64)
+    p = flow.log_density(x.reshape(-1, 1, 1, 1)).exp() * 2
+    assert abs(float(torch.trapezoid(p, x)) - 1) < 1e-4
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("classes", [0, 3])
+def test_round_trip_and_map(classes: int) -> None:
+    flow = _flow(classes)
+    labels = torch.tensor([0, 1, 2, 0, 1]) if classes else None
+    z = flow.encode(IMAGES, labels=labels)
+    assert torch.equal(flow.decode(z, labels=labels), IMAGES)
+    nats = flow.double().log_prob(IMAGES, labels=labels)
+    found = flow.log_prob_map(IMAGES, labels=labels)
+    torch.testing.assert_close(found.sum((1, 2, 3)), nats, rtol=1e-9, atol=0)
+
+
+@torch.no_grad()
+def test_labels_classify_by_bayes_rule() -> None:
+    flow = _flow(3).double()
+    each = torch.stack([flow.log_prob(IMAGES, labels=label) for label in range(3)], 1)
+    torch.testing.assert_close(flow.classify(IMAGES), each.log_softmax(1))
+    torch.testing.assert_close(flow.log_prob(IMAGES), each.logsumexp(1) - math.log(3))
+    mixed = flow.log_prob(IMAGES, labels=torch.tensor([2, 1, 0, 0, 2]))
+    torch.testing.assert_close(mixed[1], each[1, 1])
+    assert flow.sample(4, seed=0, labels=2).shape == (4, 1, 4, 4)
+    assert not torch.equal(flow.sample(4, seed=0, labels=2), flow.sample(4, seed=0, labels=0))
+
+
+def test_labels_that_do_not_fit(raises_with) -> None:  # type: ignore[no-untyped-def]
+    with raises_with(ValueError, "0 classes", "no labels"):
+        _flow().log_prob(IMAGES, labels=1)
+    with raises_with(ValueError, "0 to 2"):
+        _flow(3).log_prob(IMAGES, labels=3)
+    with raises_with(ValueError, "3 classes", "labels"):
+        _flow(3).encode(IMAGES)
+    with raises_with(ValueError, "not class-conditional", "--labels"):
+        _flow().classify(IMAGES)
+    with raises_with(ValueError, "bound", "mean, importance"):
+        _flow().log_prob(IMAGES, bound="best")
+    with raises_with(ValueError, "draw", "0"):
+        _flow().log_prob(IMAGES, draws=0)
+
+
+@torch.no_grad()
+def test_the_importance_bound_is_tighter() -> None:
+    flow = _flow().double()
+    mean, tight = (flow.log_prob(IMAGES, draws=8, bound=bound) for bound in ("mean", "importance"))
+    single = torch.stack([flow.log_prob(IMAGES, draw=draw) for draw in range(8)])
+    torch.testing.assert_close(mean, single.mean(0))
+    torch.testing.assert_close(tight, single.logsumexp(0) - math.log(8))
+    assert bool((tight > mean).all())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("classes", [0, 3])
+def test_saved_and_loaded(classes: int, tmp_path) -> None:  # type: ignore[no-untyped-def]
+    flow = _flow(classes)
+    flow.save(tmp_path)
+    again = Flow.load(tmp_path)
+    assert again.describe() == flow.describe() and again.classes == classes
+    assert torch.equal(again.log_prob(IMAGES), flow.log_prob(IMAGES))
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_bases_are_distributions_with_a_map_to_the_normal(name: str) -> None:
+    base, u = BASES[name], torch.linspace(-9, 9, 2001, dtype=torch.float64)
+    z = base.from_normal(u)
+    torch.testing.assert_close(base.to_normal(z), u, rtol=1e-6, atol=1e-6)
+    density = base.log_prob(z).exp()
+    assert abs(float(torch.trapezoid(density, z)) - 1) < 1e-4
+    assert bool((z.diff() > 0).all())
