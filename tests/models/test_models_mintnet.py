@@ -1,4 +1,4 @@
-"""Presets, the authors' checkpoints, and models on disk."""
+"""Density models: presets, likelihoods, the authors' checkpoints, files, and what is refused."""
 
 import json
 import pickle
@@ -93,10 +93,8 @@ def test_save_and_load(tmp_path: Path, couplings: int) -> None:
     assert torch.equal(again.log_prob(images), flow.log_prob(images))
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert config["note"] == "kept"
-    assert sorted(p.name for p in (tmp_path / "model").iterdir()) == [
-        "config.json",
-        "model.safetensors",
-    ]
+    names = sorted(p.name for p in (tmp_path / "model").iterdir())
+    assert names == ["config.json", "model.safetensors"]
 
 
 @pytest.fixture
@@ -105,67 +103,63 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def _edit(saved: Path, **changes: object) -> None:
-    path = saved / "config.json"
-    config = json.loads(path.read_text())
-    for key, value in changes.items():
-        config.pop(key) if value is None else config.update({key: value})
-    path.write_text(json.dumps(config))
+def _net(**changes: object) -> dict[str, object]:
+    return {"shape": [1, 4, 4], "pairs": [1], "filters": [2], **changes}
 
 
-def test_damaged_model_folders(saved: Path, raises_with) -> None:
-    weights, config = saved / "model.safetensors", saved / "config.json"
-    good, text = weights.read_bytes(), config.read_text()
-
-    def refuses(*words: str) -> None:
-        with raises_with(ModelFileError, *words):
-            Flow.load(saved)
-        weights.write_bytes(good)
-        config.write_text(text)
-
+@pytest.mark.parametrize(
+    ("file", "change", "words"),
+    [
+        ("model.safetensors", lambda data: data[: len(data) // 2], "model.safetensors is damaged"),
+        ("model.safetensors", None, "no model.safetensors"),
+        ("config.json", lambda _: b"{", "config.json is damaged"),
+        ("config.json", None, "no config.json"),
+    ],
+)
+def test_damaged_model_folders(saved: Path, raises_with, file, change, words) -> None:
+    path = saved / file
+    path.write_bytes(change(path.read_bytes())) if change else path.unlink()
+    with raises_with(ModelFileError, words):
+        Flow.load(saved)
     with raises_with(ModelFileError, "no model", "elsewhere"):
         Flow.load(saved / "elsewhere")
-    weights.write_bytes(good[: len(good) // 2])
-    refuses("model.safetensors", "damaged")
-    weights.unlink()
-    refuses("no model.safetensors")
-    config.write_text("{")
-    refuses("config.json", "damaged")
-    _edit(saved, kind="classifier")
-    refuses("classifier", "flow")
-    _edit(saved, format=99)
-    refuses("format 1")
-    _edit(saved, net={"shape": [1, 4, 4], "pairs": [2], "filters": [2]})
-    refuses("does not fit", "tensors differ in name")
-    _edit(saved, net={"shape": [1, 4, 4], "pairs": [1], "filters": [3]})
-    refuses("does not fit", "expected")
+
+
+def test_weights_that_are_not_finite(saved: Path, raises_with) -> None:
     flow = Flow.load(saved)
     with torch.no_grad():
         flow.net.layers()[0].bias3.fill_(float("nan"))
     flow.save(saved)
-    refuses("NaN or infinite")
+    with raises_with(ModelFileError, "NaN or infinite"):
+        Flow.load(saved)
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "words"),
     [
-        {"net": None},
-        {"levels": None},
-        {"net": {"shape": [1, 4, 4], "colour": 3}},
-        {"net": [1, 2]},
-        {"net": {"shape": [1, 4, 4], "pairs": [1, 1], "filters": [2, 1], "couplings": -1}},
-        {"net": {"shape": [1, 4, 4], "pairs": [1, 1], "filters": [2, 1], "couplings": True}},
-        {"net": {"shape": [1, 4, 4], "pairs": [1], "filters": [2], "couplings": 3}},
-        {"logit_lambda": "small"},
-        {"logit_lambda": 0.7},
-        {"centre": "black"},
-        {"centre": float("nan")},
+        ({"kind": "classifier"}, "holds a classifier, where a flow"),
+        ({"format": 99}, "format 1"),
+        ({"net": _net(pairs=[2])}, "tensors differ in name"),
+        ({"net": _net(filters=[3])}, "does not fit"),
+        ({"net": None}, "does not describe a flow"),
+        ({"levels": None}, "levels"),
+        ({"net": {"shape": [1, 4, 4], "colour": 3}}, "colour"),
+        ({"net": [1, 2]}, "does not describe a flow"),
+        ({"net": _net(pairs=[1, 1], filters=[2, 1], couplings=-1)}, "couplings"),
+        ({"net": _net(pairs=[1, 1], filters=[2, 1], couplings=True)}, "couplings"),
+        ({"net": _net(couplings=3)}, "couplings stand after squeezes"),
+        ({"logit_lambda": "small"}, "small"),
+        ({"logit_lambda": 0.7}, "0.7"),
+        ({"centre": "black"}, "black"),
+        ({"centre": float("nan")}, "nan"),
     ],
     ids=str,
 )
-def test_configurations_that_say_something_else(saved: Path, changes: dict) -> None:
-    _edit(saved, **changes)
-    with pytest.raises(ModelFileError):
+def test_configurations_that_say_something_else(saved: Path, raises_with, changes, words) -> None:
+    path = saved / "config.json"
+    config = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+    with raises_with(ModelFileError, words):
         Flow.load(saved)
 
 
@@ -211,6 +205,14 @@ def _without(name: str) -> dict[str, torch.Tensor]:
     return {k: v for k, v in _state().items() if name not in k}
 
 
+def _changed(change, chosen=lambda name: True) -> list[dict[str, torch.Tensor]]:
+    return [{k: change(v) if chosen(k) else v for k, v in _state().items()}]
+
+
+def _ends(end: str):
+    return lambda name: name.endswith(end)
+
+
 FILES = {
     "missing bias": (lambda: [_without("layers.0.0.bias2")], "layers.0.0.bias2 is missing"),
     "renamed": (
@@ -220,26 +222,14 @@ FILES = {
     "no state": (lambda: [3], "no state_dict"),
     "empty list": (lambda: [], "no state_dict"),
     "empty state": (lambda: [{}], "no layers.N.M.weight1"),
-    "wrong shape": (
-        lambda: [{k: v[:1] if k.endswith("0.0.weight2") else v for k, v in _state().items()}],
-        "weight2",
-    ),
-    "wrong t": (
-        lambda: [{k: v[..., :1] if k.endswith("0.1.t") else v for k, v in _state().items()}],
-        "t of upper MintLayer",
-    ),
+    "wrong shape": (lambda: _changed(lambda v: v[:1], _ends("0.0.weight2")), "weight2"),
+    "wrong t": (lambda: _changed(lambda v: v[..., :1], _ends("0.1.t")), "t of upper MintLayer"),
     "malicious": (lambda: [_Malicious()], "is not a readable checkpoint"),
-    "values that are no tensors": (lambda: [{k: 3 for k in _state()}], "no tensor of"),
-    "flat t": (
-        lambda: [{k: v.flatten() if k.endswith(".t") else v for k, v in _state().items()}],
-        "no tensor of 4 axes",
-    ),
-    "NaN": (
-        lambda: [{k: v * float("nan") if v.dim() == 1 else v for k, v in _state().items()}],
-        "no finite numbers",
-    ),
+    "values that are no tensors": (lambda: _changed(lambda v: 3), "no tensor of"),
+    "flat t": (lambda: _changed(torch.flatten, _ends(".t")), "no tensor of 4 axes"),
+    "NaN": (lambda: _changed(lambda v: v * float("nan"), _ends("bias1")), "no finite numbers"),
     "even kernels": (
-        lambda: [{k: v[..., :2, :2] if "weight" in k else v for k, v in _state().items()}],
+        lambda: _changed(lambda v: v[..., :2, :2], lambda name: "weight" in name),
         "kernel_size",
     ),
 }
@@ -338,3 +328,31 @@ def test_what_a_density_model_refuses(raises_with) -> None:
         flow.log_prob(images.numpy())
     with pytest.raises(InversionError):
         flow.sample(3, seed=0, solver=FixedPoint(max_steps=1))
+
+
+CONFIG = MintNetConfig((1, 4, 4), pairs=(1, 1), filters=(3, 1))
+
+
+@pytest.mark.parametrize("couplings", [0, 3])
+def test_the_entries_sum_to_the_likelihood(couplings: int) -> None:
+    flow = Flow(replace(CONFIG, couplings=couplings), 0.05, levels=17).double()
+    away_from_zero(flow, 3, 1.2).eval()
+    images = torch.randint(0, 17, (5, 1, 4, 4), dtype=torch.uint8)
+    found = flow.log_prob_map(images, seed=2, draw=1)
+    assert found.shape == images.shape
+    torch.testing.assert_close(found.sum((1, 2, 3)), flow.log_prob(images, seed=2, draw=1))
+
+
+def test_entries_are_those_of_their_pixels() -> None:
+    """With layers that move nothing, each pixel has its own density after the logit."""
+    flow = Flow(CONFIG, 0.05, levels=17).double().eval()
+    with torch.no_grad():
+        for layer in flow.net.layers():
+            layer.weight3.zero_()
+            layer.bias3.zero_()
+    images = torch.randint(0, 17, (2, 1, 4, 4), dtype=torch.uint8)
+    y, slopes = flow.logit.log_slopes(flow.dequantize(images))
+    t = torch.stack([layer.t.log().mean() for layer in flow.net.layers()]).sum()
+    normal = torch.distributions.Normal(0.0, 1.0).log_prob(y * t.exp())
+    expected = normal + slopes + t - torch.tensor(17.0).log()
+    torch.testing.assert_close(flow.log_prob_map(images), expected.detach(), rtol=1e-6, atol=1e-6)
