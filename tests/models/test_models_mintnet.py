@@ -28,10 +28,6 @@ def test_presets_are_those_of_the_paper() -> None:
     assert net.output_shape == (16, 7, 7) and len(net.leaves()) == 42
 
 
-def _arrays(name: str) -> dict[str, np.ndarray]:
-    return dict(np.load(FIXTURES / f"{name}.npz"))
-
-
 @pytest.mark.parametrize("name", DENSITY)
 @pytest.mark.parametrize(
     ("dtype", "z_error", "log_det_error"),
@@ -39,16 +35,13 @@ def _arrays(name: str) -> dict[str, np.ndarray]:
     ids=["float64", "float32"],
 )
 def test_outputs_of_the_authors_checkpoints(name, dtype, z_error, log_det_error) -> None:
-    arrays = _arrays(name)
+    arrays = np.load(FIXTURES / f"{name}.npz")
     net = import_original(FIXTURES / f"{name}.pth").net.to(dtype)
     with torch.no_grad():
         z, log_det = net(torch.from_numpy(arrays["x"]).to(dtype))
-    for found, wanted, error in (
-        (z.flatten(1), arrays["z"], z_error),
-        (log_det, arrays["log_det"], log_det_error),
-    ):
-        gap = np.abs(found.double().numpy() - wanted).max()
-        assert gap <= error * np.abs(wanted).max()
+    for found, name, error in ((z.flatten(1), "z", z_error), (log_det, "log_det", log_det_error)):
+        gap = np.abs(found.double().numpy() - arrays[name]).max()
+        assert gap <= error * np.abs(arrays[name]).max()
 
 
 def test_lambda_of_imported_models(tmp_path: Path) -> None:
@@ -171,11 +164,9 @@ def test_couplings_stand_after_squeezes_and_are_counted() -> None:
     assert names == ["MintLayer", "MintLayer", *stage, *stage]
     own = sum((9 * c + 1) * 5 + 30 + 2 * c * (9 * 5 + 1) + c for c in (2, 2, 8, 8))
     assert net.parameter_count() == without.parameter_count() + own
-    found = [part for part in net.chain.leaves() if type(part).__name__ == "RealNVPCoupling"]
-    for part in found:  # fresh ones are the identity
+    for part in (net.chain.leaves()[k] for k in (3, 4, 8, 9)):  # fresh ones are the identity
         y = torch.randn(2, *part.event_shape)
-        assert torch.equal(part(y)[0], y)
-    assert all(part.certify().onto for part in found)
+        assert torch.equal(part(y)[0], y) and part.certify().onto
 
 
 def test_the_centre_of_the_logit_is_kept(tmp_path: Path) -> None:
@@ -249,20 +240,12 @@ def test_other_files_instead_of_checkpoints(tmp_path: Path, raises_with) -> None
     with raises_with(ModelFileError, "no file"):
         import_original(tmp_path / "none.pth")
     whole = (FIXTURES / "original_density_grey.pth").read_bytes()
-    contents = {
-        "empty": b"",
-        "cut": whole[: len(whole) // 3],
-        "pickle": pickle.dumps(_Malicious()),
-        "noise": bytes(np.random.default_rng(0).integers(0, 256, 4000, dtype=np.uint8)),
-        "json": b'{"a": 1}',
-        "image": b"\x89PNG\r\n\x1a\n" + bytes(100),
-        "text": b"hello world\n" * 20,
-    }
-    for name, data in contents.items():
-        path = tmp_path / f"{name}.pth"
-        path.write_bytes(data)
-        with raises_with(ModelFileError, path.name):
-            import_original(path)
+    noise = bytes(np.random.default_rng(0).integers(0, 256, 4000, dtype=np.uint8))
+    cut, image = whole[: len(whole) // 3], b"\x89PNG\r\n\x1a\n" + bytes(100)
+    for data in (b"", cut, pickle.dumps(_Malicious()), noise, b'{"a": 1}', image, b"hello\n" * 20):
+        (tmp_path / "a.pth").write_bytes(data)
+        with raises_with(ModelFileError, "a.pth"):
+            import_original(tmp_path / "a.pth")
     beside = shutil.copy(FIXTURES / "original_density_grey.pth", tmp_path / "b.pth")
     for text in ("not json", "[1]"):
         (tmp_path / "b.json").write_text(text)
