@@ -116,5 +116,7 @@ def eight_bits(image: Image.Image, path: Path) -> Image.Image:
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
-        raise DataError(f"{path}: expected 8 or 16 bits a channel; got 32; convert it to these")
+        raise DataError(
+            f"{path}: expected 8 or 16 bits a channel; got 32; convert it to one of them"
+        )
     return image
