@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from mintnet.data import imagenet32, load
-from mintnet.data.batches import Batch, join
 from mintnet.data.imagenet32 import map_npy
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -150,12 +149,3 @@ def test_npz_with_wrong_content(tmp_path, raises_data_error):
     path.write_bytes(whole[:3000] + b"\1" * 100 + whole[3100:])
     with raises_data_error(path, "CRC"):
         load("imagenet32", "test", tmp_path)
-
-
-def test_joined_batches_are_one_copy(rng):
-    batches = [Batch(rng.integers(0, 256, (n, 3072), np.uint8), np.arange(n)) for n in (2, 5, 1)]
-    data = join("some", iter(batches))
-    whole = np.concatenate([batch.images for batch in batches]).reshape(-1, 3, 32, 32)
-    assert np.array_equal(data.images, whole)
-    assert data.labels.tolist() == [0, 1, 0, 1, 2, 3, 4, 0]
-    assert not np.shares_memory(data.images.numpy(), batches[0].images)

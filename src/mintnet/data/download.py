@@ -1,7 +1,7 @@
 """Getting the published files, and checking those that are there already.
 
-Nothing that exists is overwritten: a damaged file is named, and whoever owns it removes it. A
-download takes its name only when it is whole and has the published content.
+Nothing that exists is overwritten, and a download takes its name only when it is whole and has
+the published content.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ MNIST_MIRRORS = (
 CIFAR10_MIRRORS = ("https://www.cs.toronto.edu/~kriz",)
 _VERSIONS = dict(zip(ARCHIVES, (CIFAR10_BINARY, CIFAR10_PYTHON), strict=True))
 _NAMES = ("digits", "mnist", "cifar10", "imagenet32")
-DOWNLOADED = ("mnist", "cifar10")
-"""The data sets that can be had without registration."""
+DOWNLOADED = ("mnist", "cifar10")  # these can be had without registration
 
 
 class FileStatus(NamedTuple):

@@ -1,8 +1,8 @@
 """Any folder of pictures: cropped to the central square, resized, in colour or grey.
 
 All pictures below the folder are taken, in the order of their paths; every tenth one (10th, 20th,
-…) is a test image. Hidden files and what desktops leave behind are passed over; other files that
-are no pictures are skipped with a warning.
+…) is a test image. Hidden files are passed over; others that are no pictures are skipped with a
+warning.
 """
 
 from __future__ import annotations
@@ -57,15 +57,9 @@ def load(split: str, folder: str | Path | None, size: int = SIZE, grey: bool = F
 
 def pictures(folder: Path) -> list[Path]:
     """The files below ``folder`` that are not hidden, sorted by their paths."""
-
-    def shown(names: list[str]) -> list[str]:
-        return [n for n in names if not n.startswith(".") and n.lower() not in IGNORED]
-
-    found = []
-    for parent, below, names in os.walk(folder):
-        below[:] = shown(below)
-        found += [Path(parent, name) for name in shown(names)]
-    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+    found = {p.relative_to(folder): p for p in folder.rglob("*") if p.is_file()}
+    shown = [p for p in found if not any(n[0] == "." or n.lower() in IGNORED for n in p.parts)]
+    return [found[path] for path in sorted(shown, key=Path.as_posix)]
 
 
 def read_picture(path: Path, size: int, grey: bool) -> NDArray[np.uint8]:
@@ -122,5 +116,7 @@ def eight_bits(image: Image.Image, path: Path) -> Image.Image:
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
-        raise DataError(f"{path}: expected 8 or 16 bits a channel; got 32; convert it to these")
+        raise DataError(
+            f"{path}: expected 8 or 16 bits a channel; got 32; convert it to one of them"
+        )
     return image

@@ -72,7 +72,7 @@ def load(split: str, folder: str | Path | None) -> ImageData:
             raise DataError(f"{path}: expected images of 28x28 pixels; got {h}x{w}")
         if kind == "labels" and arrays[kind].max(initial=0) > 9:
             raise DataError(f"{path}: expected labels 0 to 9; got {arrays[kind].max()}")
-    images, labels = arrays["images"], arrays["labels"]
+    images, labels = arrays.values()
     if len(images) != len(labels) or len(images) == 0:
         raise DataError(
             f"mnist: expected as many labels as images, and at least one; the {_PARTS[split]} "

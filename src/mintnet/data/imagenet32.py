@@ -1,11 +1,7 @@
 """ImageNet 32×32, in its two published versions, which differ by about 0.25 bits per dimension.
 
-- ``imagenet32-old``: the older one, in the papers on density models; ``train_32x32.npy`` and
-  ``valid_32x32.npy`` (1,281,149 and 49,999 images), memory-mapped. No labels.
-- ``imagenet32-box``: the anti-aliased one, which is easier; ``train_data_batch_1`` … ``_10`` and
-  ``val_data``, each a pickle or .npz, with labels 0 … 999.
-
-The version is part of the data's name, so that figures of one are not taken for the other's.
+- ``imagenet32-old``: the older one, of the papers on density models, .npy files without labels;
+- ``imagenet32-box``: the anti-aliased one, which is easier, pickles or .npz with labels 0 … 999.
 """
 
 from __future__ import annotations
@@ -34,10 +30,8 @@ def locate(name: str, folder: Path) -> Path | None:
 
 def files(folder: Path) -> Files:
     """The files of the version in ``folder``, the older one if there is none; both are refused."""
-    old, box = (
-        next((path for part in version.values() for n in part if (path := locate(n, folder))), None)
-        for version in (OLD, BOX)
-    )
+    paths = [[locate(n, folder) for part in v.values() for n in part] for v in (OLD, BOX)]
+    old, box = (next(filter(None, found), None) for found in paths)
     if old and box:
         raise DataError(
             f"imagenet32: expected one of its two versions; {folder} has both "

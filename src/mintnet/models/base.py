@@ -72,9 +72,8 @@ class Model(nn.Module, ABC):
         try:
             model = cls.from_description(config)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise storage.ModelFileError(
-                f"{folder / storage.CONFIG} does not describe a {cls.kind}: {error}"
-            ) from error
+            problem = f"{folder / storage.CONFIG} does not describe a {cls.kind}: {error}"
+            raise storage.ModelFileError(problem) from error
         storage.load_weights(folder, model)
         return model.eval()
 

@@ -118,8 +118,8 @@ class Classifier(ImageClassifier):
         padded = config.width, *pixels.shape[1:]
         self.chain = Chain(*in_stages(padded, len(config.pairs), layers))
         c, h, w = self.layers()[-1].event_shape
-        self.linear = nn.Linear(c, classes)
         self.feature_shape: Shape = (c, h, w)
+        self.linear = nn.Linear(c, classes)
         for layer in self.layers():  # PyTorch's own start of a convolution, as the authors have it
             for weight in (layer.weight1, layer.weight2, layer.weight3):
                 nn.init.kaiming_uniform_(weight, a=math.sqrt(5))

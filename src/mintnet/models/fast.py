@@ -2,15 +2,13 @@
 
 It computes what `MintLayer` and `RealNVPCoupling` compute, with these differences in how:
 
-- the weights of all layers of one shape and ordering are masked, constrained, padded and
-  converted together (`prepared`): one layer's weights are too small to be worth a launch;
+- the weights of all layers of one shape and ordering are prepared together, in one launch;
 - activations are channels-last; the hidden width is padded to a multiple of 64 (16 on a CPU);
 - the first and the last convolution, with few channels on one side, are matrix products of
   gathered and scattered taps; of a single channel only the taps that the mask leaves;
 - convolutions and slope mixing, a product with a block-diagonal matrix, run in ``dtype`` (bf16);
   t·x, the sums of slopes, their logarithm and the log-determinant stay in float32;
-- functions are compiled, once for each shape, and what is cheap is computed again in the backward
-  pass: of a layer, three hidden tensors are kept instead of seven.
+- functions are compiled, once for each shape; what is cheap is computed again in the backward pass.
 """
 
 from __future__ import annotations

@@ -33,9 +33,8 @@ class MintNetConfig(Config):
     def __post_init__(self) -> None:
         self.make_tuples("shape")
         self.check_stages("pairs", "filters")
-        if type(self.couplings) is not int or self.couplings < 0:
-            got = repr(self.couplings)
-            raise ValueError(f"couplings is a width, 1 or more, or 0 for none; got {got}")
+        if type(width := self.couplings) is not int or width < 0:
+            raise ValueError(f"couplings is a width, 1 or more, or 0 for none; got {width!r}")
         if self.couplings and len(self.pairs) == 1:
             raise ValueError(
                 "couplings stand after squeezes, and a network of one stage has none: take more "

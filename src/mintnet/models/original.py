@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from itertools import groupby, islice
+from itertools import chain, groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,6 @@ from mintnet.models.storage import ModelFileError
 
 State = dict[str, Tensor]
 Parts = dict[str, dict[str, str]]
-
-DEFAULT_LAMBDAS = {1: 1e-6, 3: 0.05}
 
 _MINT = {name: name for name in ("weight1", "weight2", "weight3", "bias1", "bias2", "bias3")}
 _MINT["t"] = "raw_t"
@@ -57,7 +55,7 @@ def import_original(path: str | Path, logit_lambda: float | None = None) -> Flow
 def _flow(state: State, lam: float | None, path: Path) -> Flow:
     stages = _stages(state, _DENSITY, path)
     c, h, w = stages[0][0]["0.t"].shape[1:]
-    lam = DEFAULT_LAMBDAS.get(c, 0.05) if lam is None else float(lam)
+    lam = (1e-6 if c == 1 else 0.05) if lam is None else float(lam)
     try:
         flow = Flow(MintNetConfig((c, h, w), **_sizes(stages, "0")), lam)
     except ValueError as error:
@@ -121,7 +119,8 @@ def _stages(state: State, parts: Parts, path: Path) -> list[list[State]]:
         if match and match[3] in parts.get(match[2], ()):
             pairs.setdefault(int(match[1]), {})[f"{match[2]}.{match[3]}"] = value
     if not pairs:
-        raise ModelFileError(f"{path} is no checkpoint of the authors: no layers.N.M.weight1 in it")
+        problem = "is not a checkpoint of the authors: no layers.N.M.weight1 in it"
+        raise ModelFileError(f"{path} {problem}")
     keys = [f"{side}.{name}" for side, names in parts.items() for name in names]
     for number, key in ((number, key) for number in pairs for key in keys):
         if key not in pairs[number]:
@@ -150,18 +149,16 @@ def _sizes(stages: list[list[State]], side: str) -> dict[str, Any]:
 def _fill(leaves: Iterable[Bijection], stages: list[list[State]], parts: Parts, path: Path) -> None:
     """Copy all pairs into the layers and normalizations of a model."""
     targets = (leaf for leaf in leaves if isinstance(leaf, MintLayer | BatchNorm))
-    for pair in (pair for stage in stages for pair in stage):
-        for (side, names), target in zip(parts.items(), islice(targets, len(parts)), strict=True):
-            for name, own in names.items():
-                value, where = pair[f"{side}.{name}"], getattr(target, own)
-                if isinstance(target, MintLayer):
-                    value = _channel_major(value, name, target)
-                    where = where[None] if name == "t" else where
-                    _copy(where, value, f"{name} of {target.name}", path)
-                    continue
-                if name == "running_var" and bool((value < 0).any()):
-                    raise ModelFileError(f"{path}: a running variance is negative")
-                _copy(where, value, f"{name} of a batch normalization", path)
+    for pair, (side, names) in product(chain.from_iterable(stages), parts.items()):
+        target = next(targets)
+        layer = target if isinstance(target, MintLayer) else None
+        for name, own in names.items():
+            value, where = pair[f"{side}.{name}"], getattr(target, own)
+            if name == "running_var" and bool((value < 0).any()):
+                raise ModelFileError(f"{path}: a running variance is negative")
+            value = _channel_major(value, name, layer) if layer else value
+            title = f"{name} of {layer.name if layer else 'a batch normalization'}"
+            _copy(where[None] if name == "t" else where, value, title, path)
 
 
 def _channel_major(value: Tensor, name: str, layer: MintLayer) -> Tensor:

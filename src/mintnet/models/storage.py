@@ -130,10 +130,9 @@ def _existing(folder: str | Path, name: str, what: str) -> Path:
 
 def packed_state(model: nn.Module) -> dict[str, Tensor]:
     """The state of a model with the masked entries of its Mint layers left out."""
-    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-    for name, mask in _masks(model).items():
-        state[name] = state[name][mask]
-    return {name: tensor.contiguous() for name, tensor in state.items()}
+    state, masks = model.state_dict(), _masks(model)
+    packed = {name: t.detach().cpu()[masks.get(name, ...)] for name, t in state.items()}
+    return {name: tensor.contiguous() for name, tensor in packed.items()}
 
 
 @torch.no_grad()
