@@ -6,6 +6,7 @@ from torch import Tensor
 
 from mintnet import Chain, MintLayer, MintNet, RealNVPCoupling, Squeeze
 from mintnet.models import MintNetConfig
+from mintnet.models.deep import DeepConfig, DeepNet
 from mintnet.models.fast import fast_transform, fast_value, why_not_fast
 from registry import away_from_zero
 
@@ -96,3 +97,16 @@ def test_a_step_of_the_fast_path_can_be_captured(recordable) -> None:  # type: i
         z, log_det = fast_transform(net, x, torch.bfloat16, compiled=False)
         (z.square().sum() - log_det.sum()).backward()
     assert all(p.grad is not None for p in net.parameters())
+
+
+@pytest.mark.parametrize("classes", [0, 4])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 5e-2)])
+def test_mixture_layers(classes: int, dtype: torch.dtype, tolerance: float) -> None:
+    net = DeepNet(DeepConfig((2, 4, 4), (2, 1), (4, 2), (2, 1), (3, 2), classes))
+    away_from_zero(net)
+    x = torch.randn(6, 2, 4, 4)
+    given = net.given(torch.eye(4)[torch.arange(6) % 4]) if classes else net
+    plain, fast = given.transform(x), fast_transform(given, x, dtype, compiled=False)
+    pairs = [*zip(plain, fast, strict=True), (_gradients(net, *plain), _gradients(net, *fast))]
+    for expected, found in pairs:
+        assert float(((found - expected).norm() / expected.norm()).detach()) < tolerance

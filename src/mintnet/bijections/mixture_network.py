@@ -176,4 +176,5 @@ class MaskedConvolution(nn.Module):
 
 def normalized(h: Tensor) -> Tensor:
     """h over its root mean square among the copies of each channel and pixel."""
-    return h * torch.rsqrt(h.square().mean(-2, keepdim=True) + EPS)
+    exact = torch.promote_types(h.dtype, torch.float32)  # sums of squares in float32 at least
+    return h * torch.rsqrt(h.square().mean(-2, keepdim=True, dtype=exact) + EPS).to(h.dtype)

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mintnet.bijections import Bijection, MintLayer
+from mintnet.bijections import Bijection, MintLayer, MixtureLayer
+from mintnet.bijections.mixture import GivenContext
 from mintnet.flows import RealNVPCoupling
 from mintnet.flows.networks import HalfNetwork
 
@@ -33,7 +34,7 @@ KEPT = 0.5  # the share of what a backward pass needs that is kept, the rest is 
 def fast_transform(
     bijection: Bijection, x: Tensor, dtype: torch.dtype = torch.bfloat16, compiled: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """z and log |det J| of a chain of Mint layers with ELU, squeezes and couplings.
+    """z and log |det J| of a chain of Mint layers with ELU, mixture layers, squeezes and couplings.
 
     Examples:
         >>> from mintnet import MintNet
@@ -53,10 +54,28 @@ def fast_transform(
         elif isinstance(part, RealNVPCoupling):
             couple = _compiled(coupling_layer, compiled)
             x, log_det = couple(x, *_coupling_parts(part), part.ordering.upper, dtype)
+        elif isinstance(part, MixtureLayer | GivenContext):
+            layer, context = (
+                (part.layer, part.context) if isinstance(part, GivenContext) else (part, None)
+            )
+            x, log_det = _compiled(mixture_layer, compiled)(x, layer, context, dtype)
         else:
             x, log_det = part.transform(x)
         total = total + log_det
     return x, total
+
+
+def mixture_layer(
+    x: Tensor, layer: MixtureLayer, context: Tensor | None, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """A mixture layer: convolutions in ``dtype``, channels last; the mixtures in float32."""
+    x = x.contiguous(memory_format=torch.channels_last)
+    with torch.autocast(x.device.type, dtype, enabled=dtype != x.dtype):
+        raw = layer.network(x, context)
+    prediction, t = layer.network.prediction(x).flatten(2), layer.t.flatten(1)
+    mixture = layer.network.mixture(raw.to(x.dtype), prediction, t)
+    value, slope = mixture.value_and_slope(x.flatten(2))
+    return value.view(x.shape), slope.log().flatten(1).sum(1)
 
 
 def fast_value(
