@@ -29,7 +29,7 @@ from mintnet import (
 )
 from mintnet.calculus import HalfConditioner
 from mintnet.flows import MissingExtraError
-from mintnet.flows.spectral import SpectralLinear
+from mintnet.flows.i_resnet import SpectralLinear
 from registry import away_from_zero
 
 

@@ -28,7 +28,7 @@ from mintnet.calculus import (
     Verdict,
 )
 from mintnet.calculus.ordering import ORDERS
-from mintnet.flows.networks import SCALES
+from mintnet.flows.couplings import SCALES
 from registry import away_from_zero
 
 POSITIVE = [name for name in SCALES if name != "raw"]
@@ -55,7 +55,7 @@ def test_positive_scales_are_proved_onto_for_any_weights(make, shape, scale: str
 
 def _raw(layer):
     """The layer with a scale that need not be positive, as no constructor gives it."""
-    layer.scale, layer.scale_name = SCALES["raw"], "raw"
+    layer.scale_name = "raw"
     return layer
 
 
