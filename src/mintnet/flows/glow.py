@@ -156,6 +156,6 @@ def glow_step(channels: int, size: tuple[int, int], hidden: int = 64, mixing: st
     kinds = {"1x1": invertible_1x1, "emerging": emerging_convolution}
     if mixing not in kinds:
         raise ValueError(f"unknown mixing {mixing!r}; choose one of {', '.join(kinds)}")
-    mixed: Bijection = kinds[mixing](channels, size)  # type: ignore[operator]
+    mixed: Bijection = kinds[mixing](channels, size)
     coupling = RealNVPCoupling((channels, *size), "channel", hidden=hidden, scale="sigmoid")
     return Chain(ActNorm(channels), mixed, coupling)
