@@ -28,7 +28,7 @@ def test_not_a_bijection(raises_with) -> None:
         BijectionTransform(Flow.preset("digits"))
     with raises_with(TypeError, "solver", "'auto'"):
         BijectionTransform(Flip(), solver="auto")
-    with pytest.raises(ValueError, match="cache_size"):
+    with raises_with(ValueError, "cache_size"):
         BijectionTransform(Flip(), cache_size=2)
 
 
@@ -86,10 +86,8 @@ def test_entry_by_entry_like_torchs_own() -> None:
     expected = sigmoid.inv.log_abs_det_jacobian(x, y)
     torch.testing.assert_close(t.log_abs_det_jacobian(x, y), expected, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(t.inv(y), x)
-    rows = IndependentTransform(t, 1)
-    torch.testing.assert_close(
-        rows.log_abs_det_jacobian(x, y), expected.sum(-1), rtol=1e-6, atol=1e-6
-    )
+    rows = IndependentTransform(t, 1).log_abs_det_jacobian(x, y)
+    torch.testing.assert_close(rows, expected.sum(-1), rtol=1e-6, atol=1e-6)
     whole = ComposeTransform([t, BijectionTransform(Flip(), event_dim=1)])
     assert whole.event_dim == 1 and whole.log_abs_det_jacobian(x, whole(x)).shape == (2,)
 
