@@ -9,6 +9,7 @@ from torch import nn
 import mintnet
 from mintnet.calculus import HalfConditioner
 from mintnet.flows import MissingExtraError
+from mintnet.flows.i_resnet import SpectralLinear
 from registry import away_from_zero
 
 
@@ -66,6 +67,76 @@ def test_emerging_masks_by_hand() -> None:
     seen = (factor.linear_map().weight.detach() != 0).int().tolist()
     own, earlier = ([[1, 1, 1], [1, k, 0], [0, 0, 0]] for k in (1, 0))
     assert seen == [[own, earlier], [own, own]]
+
+
+@pytest.mark.parametrize("direction", ["down", "up", "right", "left"])
+def test_macow_sees_strictly_earlier_rows(direction: str) -> None:
+    layer = away_from_zero(
+        mintnet.MaCowLayer((2, 5, 5), direction, 4, reach=2, breadth=3), 1
+    ).double()
+    x = _double(1, 2, 5, 5).requires_grad_()
+    layer.conditioner(x)[0][0, 0, 2, 2].backward()
+    seen = (x.grad[0] != 0).any(0).int().tolist()
+    expected = torch.zeros(5, 5, dtype=torch.int)
+    expected[0:2, 1:4] = 1
+    turn = {"down": expected, "up": expected.flip(0), "right": expected.T}
+    turn["left"] = expected.T.flip(1)
+    assert seen == turn[direction].tolist()
+
+
+def test_entry_scaling_starts_from_its_first_batch() -> None:
+    scaling = mintnet.EntryScaling((3, 2)).train()
+    x = 5 + torch.arange(6).reshape(3, 2) * torch.randn(200, 3, 2) + torch.randn(200, 3, 2)
+    y, log_det = scaling(x)
+    torch.testing.assert_close(y.mean(0), torch.zeros(3, 2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(y.std(0, unbiased=False), torch.ones(3, 2), atol=1e-4, rtol=0)
+    assert float((log_det.detach() + x.std(0, unbiased=False).log().sum()).abs().max()) < 1e-4
+    with pytest.raises(ValueError, match="constant"):
+        mintnet.EntryScaling((2,)).train()(torch.ones(4, 2))
+    scaling = mintnet.EntryScaling((3,)).train()  # no inverse yet, and its check must not set it
+    for ask in (scaling.inverse, scaling.solve):
+        with pytest.raises(RuntimeError, match="first training batch"):
+            ask(torch.randn(4, 3))
+    assert not bool(scaling.is_set)
+    scaling.eval().inverse(torch.randn(4, 3))
+
+
+def test_a_planar_flow_without_a_direction_moves_all_by_the_same() -> None:
+    planar = away_from_zero(mintnet.Planar(4).double(), 1)
+    with torch.no_grad():
+        planar.direction.zero_()
+    x = _double(3, 4)
+    y, log_det = planar(x)
+    assert bool(torch.isfinite(y).all()) and not bool(log_det.any())
+    torch.testing.assert_close(planar.inverse(y.detach()).detach(), x, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 4, 3)], ids=["dense", "conv"])
+@pytest.mark.parametrize("training", [False, True])
+def test_spectral_norms(shape, training: bool) -> None:
+    layer = SpectralLinear(shape, 3, coefficient=0.5).double().train(training)
+    with torch.no_grad():
+        layer.weight.copy_(torch.randn_like(layer.weight))
+        for _ in range(50 if training else 1):  # in training one iteration follows a small move
+            layer.weight.add_(0.001 * torch.randn_like(layer.weight))
+            norm = layer.norm()
+        size = torch.Size(shape).numel()
+        basis = torch.eye(size, dtype=torch.float64).reshape(size, *shape)
+        raw = layer._image(basis, layer.weight).reshape(size, -1)
+        torch.testing.assert_close(norm, torch.linalg.matrix_norm(raw, 2), rtol=1e-3, atol=0)
+        acts = (layer(basis) - layer(torch.zeros_like(basis))).reshape(size, -1)
+        torch.testing.assert_close(float(torch.linalg.matrix_norm(acts, 2)), 0.5, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_spectral_layers_leave_small_weights_alone_and_notice_new_ones(training: bool) -> None:
+    """Weights replaced behind autograd's back, too."""
+    layer = SpectralLinear((3,), 3, coefficient=0.9).train(training)
+    with torch.no_grad():
+        for size, gain in ((0.5, 0.5), (4.0, 0.9), (0.1, 0.1)):
+            layer.weight.data.copy_(size * torch.eye(3))
+            image = layer(torch.eye(3)) - layer.bias
+            torch.testing.assert_close(image, gain * torch.eye(3))
 
 
 def test_i_resnet_uses_the_solver_it_is_given_or_refuses_it(raises_with) -> None:
