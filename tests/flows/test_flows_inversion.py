@@ -40,18 +40,18 @@ def test_couplings_take_two_steps_of_algorithm_1(make, shape, dtype) -> None:
 
 @both_dtypes
 @both_ways
-def test_an_emerging_factor_of_3_32_32_takes_94_fronts(upper: bool, dtype) -> None:
+def test_an_emerging_factor_of_3_32_32(upper: bool, dtype) -> None:
     factor = away_from_zero(EmergingFactor(3, (32, 32), upper=upper), 1, 0.5).to(dtype)
     x = torch.randn(2, 3, 32, 32, dtype=dtype)
     solution = factor.solve(factor(x)[0].detach(), Wavefront())
-    assert factor.fronts == 94 and solution.steps.tolist() == [94, 94]
+    assert factor.fronts == 94
     assert bool(solution.converged.all()), solution.message
     assert float((solution.value - x).abs().max()) <= 500 * torch.finfo(dtype).eps
 
 
-@pytest.mark.parametrize(("kernel", "fronts"), [(1, 1), (3, 2 * 2 + 3 + 1), (5, 3 * 2 + 3 + 1)])
+@pytest.mark.parametrize("kernel", [1, 3, 5])
 @both_ways
-def test_substitution_equals_the_dense_inverse(kernel: int, fronts: int, upper: bool) -> None:
+def test_the_wavefront_equals_the_dense_inverse(kernel: int, upper: bool) -> None:
     factor = away_from_zero(EmergingFactor(2, (3, 4), kernel, upper), 1).double()
     basis, z = torch.eye(24, dtype=torch.float64).reshape(24, 2, 3, 4), _double(5, 2, 3, 4)
     with torch.no_grad():
@@ -60,7 +60,6 @@ def test_substitution_equals_the_dense_inverse(kernel: int, fronts: int, upper: 
         expected = torch.linalg.solve(matrix, (z - offset).reshape(5, 24).T).T.reshape(z.shape)
     solution = factor.solve(z, Wavefront())
     torch.testing.assert_close(solution.value, expected, rtol=1e-10, atol=1e-10)
-    assert int(solution.steps[0]) == fronts
 
 
 def test_macow_takes_one_evaluation_a_row() -> None:
