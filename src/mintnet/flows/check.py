@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from mintnet.bijections.base import Bijection
-from mintnet.solvers import TOLERANCES, Solution, Status, relative_residual
+from mintnet.solvers import TOLERANCES, Solution, Status, relative_residual, solution
 from mintnet.solvers.base import reference_scale
-from mintnet.solvers.solution import fill_failures
 
 
 def checked(
@@ -26,11 +25,8 @@ def checked(
     residual where the dtype's is smaller.
     """
     residual = relative_residual(bijection.value(value) - z, reference_scale(bijection.value, z, z))
-    close = residual <= max(TOLERANCES.get(z.dtype, 0.0), tolerance)
-    status = torch.as_tensor(status, device=z.device)
-    status = torch.where(status == Status.CONVERGED, int(Status.INACCURATE), status)
-    status = torch.where(close, int(Status.CONVERGED), status)
-    status = torch.where(z.flatten(1).isfinite().all(1), status, int(Status.NOT_FINITE))
-    none, value = torch.zeros_like(status), fill_failures(value, status)
-    name = type(bijection).__name__
-    return Solution(name, value, status, residual, none + steps, none + evaluations + 1)
+    failure = torch.as_tensor(status, device=z.device)
+    failure = torch.where(failure == Status.CONVERGED, int(Status.INACCURATE), failure)
+    failure = torch.where(z.flatten(1).isfinite().all(1), failure, int(Status.NOT_FINITE))
+    name, most = type(bijection).__name__, max(TOLERANCES.get(z.dtype, 0.0), tolerance)
+    return solution.checked(name, value, residual, most, steps, evaluations + 1, failure)

@@ -7,9 +7,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mintnet.bijections.base import AnalyticBijection, Bijection
+from mintnet.bijections.base import Bijection
 from mintnet.bijections.chain import Chain
 from mintnet.bijections.norm import ActNorm
+from mintnet.bijections.permutations import Permutation
 from mintnet.bijections.triangular import Q, TriangularBijection
 from mintnet.calculus import Convolution, Ordering, conv_mask
 from mintnet.calculus.masks import check_positive
@@ -96,7 +97,7 @@ def emerging_convolution(channels: int, size: tuple[int, int], kernel_size: int 
     )
 
 
-class ChannelPermutation(AnalyticBijection):
+class ChannelPermutation(Permutation):
     """Channels in another order: output channel i is input channel ``order[i]``.
 
     Examples:
@@ -106,7 +107,6 @@ class ChannelPermutation(AnalyticBijection):
     """
 
     order: Tensor
-    permutes = True
 
     def __init__(self, order: Tensor, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -117,8 +117,8 @@ class ChannelPermutation(AnalyticBijection):
         self.event_shape = tuple(shape)
         self.register_buffer("order", order.clone())
 
-    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return x[:, self.order], x.new_zeros(len(x))
+    def value(self, x: Tensor) -> Tensor:
+        return x[:, self.order]
 
     def invert(self, z: Tensor) -> Tensor:
         return z[:, self.order.argsort()]
