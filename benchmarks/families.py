@@ -33,7 +33,8 @@ from mintnet.cli.output import console
 from mintnet.data import ImageData, load
 from mintnet.graphs import capture
 from mintnet.models.base import parameter_count
-from mintnet.models.flow import LAMBDAS, standard_normal_log_prob
+from mintnet.models.base_distribution import Normal
+from mintnet.models.flow import LAMBDAS
 from mintnet.models.noise import uniform_noise
 from mintnet.precision import true_float32
 
@@ -69,7 +70,7 @@ class Density:
         """Bits per dimension of dequantized pixels in (0, 1), (batch,)."""
         y, log_det_logit = self.logit.transform(x)
         z, log_det = self.net.transform(y)
-        nats = standard_normal_log_prob(z.flatten(1)) + log_det + log_det_logit
+        nats = Normal().log_prob(z).flatten(1).sum(1) + log_det + log_det_logit
         return (self.size * math.log(self.levels) - nats) / (self.size * math.log(2))
 
     def mean_bits(self, images: Tensor, seed: int, batch: int = 250) -> Tensor:

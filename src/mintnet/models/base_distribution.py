@@ -58,13 +58,14 @@ class Logistic(BaseDistribution):
 
     def to_normal(self, z: Tensor) -> Tensor:
         """Φ⁻¹(σ(z)), computed in the lower tail, where σ(z) does not round to 1."""
-        below = torch.special.ndtri(torch.sigmoid(-z.abs().double()))
+        below: Tensor = torch.special.ndtri(torch.sigmoid(-z.abs().double()))
         return (below * -z.sign()).to(z.dtype)
 
     def from_normal(self, u: Tensor) -> Tensor:
         """logit Φ(u) = log Φ(u) − log Φ(−u)."""
-        u64 = u.double()
-        return (torch.special.log_ndtr(u64) - torch.special.log_ndtr(-u64)).to(u.dtype)
+        below, above = torch.special.log_ndtr(torch.stack([u, -u]).double())
+        found: Tensor = below - above
+        return found.to(u.dtype)
 
 
 BASES: dict[str, BaseDistribution] = {"normal": Normal(), "logistic": Logistic()}

@@ -73,10 +73,9 @@ class Flow(Model):
         base: str | None = None,
     ) -> None:
         super().__init__(config.shape, levels)
-        deep = isinstance(config, DeepConfig)
-        self.net: MintNet | DeepNet = DeepNet(config) if deep else MintNet(config)
+        self.net = DeepNet(config) if isinstance(config, DeepConfig) else MintNet(config)
         self.pixels: Logit | Rescale = Rescale() if lam is None else Logit(lam, centre)
-        self.base_name = base or ("logistic" if deep else "normal")
+        self.base_name = base or ("logistic" if isinstance(config, DeepConfig) else "normal")
         self.base = BASES[choose(self.base_name, BASES)]
 
     @staticmethod
@@ -84,7 +83,7 @@ class Flow(Model):
         """A model for digits, mnist, cifar10 or imagenet32 with fresh weights: the paper's, or with
         mixture layers where ``-deep`` follows the name.
         """
-        presets = {**PRESETS, **DEEP_PRESETS}
+        presets: dict[str, MintNetConfig | DeepConfig] = {**PRESETS, **DEEP_PRESETS}
         data = choose(name, presets).removesuffix("-deep")
         lam = LAMBDAS[data] if name in PRESETS else None
         return Flow(presets[name], lam, LEVELS.get(data, 256))
