@@ -58,11 +58,11 @@ clean:
 	@touch $@
 
 .venv/.user: .venv/.torch pyproject.toml
-	@echo "Installing mintnet and what it needs"
-	@$(PIP) -e .
+	@echo "Installing mintnet with its command line"
+	@$(PIP) -e '.[cli]'
 	@touch $@
 
 .venv/.dev: .venv/.torch pyproject.toml
 	@echo "Installing mintnet and the tools for development"
-	@$(PIP) $$($(BIN)/python -c 'import triton' 2>/dev/null || echo -c constraints-dev.txt) -e '.[dev]'
+	@$(PIP) -e '.[dev]'
 	@touch .venv/.user $@

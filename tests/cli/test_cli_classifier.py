@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from mintnet.cli.classifier import OpenClassifier
-from mintnet.cli.explain import load_picture
+from mintnet.cli.model import OpenModel
+from mintnet.cli.pictures import load_picture
 from mintnet.data import load
 from mintnet.models import Classifier, ClassifierConfig, Pixels, ResNet, ResNetConfig
 from mintnet.models.classifier import PIXELS
@@ -37,7 +37,7 @@ def test_train(mintnet):
     options = ["--pairs", 1, 1, "--max-steps", 3, "--batch-size", 16, "--run", "r"]
     code, out, err = mintnet("train", "digits-classifier", *options, "--json", "f.json")
     assert code == 0, err
-    assert "best validation error" in out and "sample" not in out
+    assert "best validation error" in out
     assert json.loads(Path("f.json").read_text())["figure"] == "error"
 
 
@@ -61,7 +61,7 @@ def test_verify(mintnet, trained_classifier):
     assert code == 0, err
     figures = json.loads(Path("v.json").read_text())
     wide, narrow = figures["float64"], figures["float32"]
-    assert wide["certified"] == wide["images"] == narrow["byte_exact"] == 6
+    assert wide["verified"] == wide["images"] == narrow["byte_exact"] == 6
     assert wide["worst_pixel_error"] < 1e-6 < narrow["worst_pixel_error"] < 0.5
     assert wide["padding_energy"] < 1e-20
     assert len(wide["layers"]) == 4
@@ -91,7 +91,7 @@ def test_explain(mintnet, trained_classifier):
     data = load("digits", "test")
     pixels = (data.images[3, 0].double() * 255 / 16).round().byte().numpy()
     Image.fromarray(pixels).save("three.png")
-    options = ["--steps", 2, "--rounds", 3, "--out", "x.png", "--json", "f.json"]
+    options = ["--pictures", 2, "--rounds", 3, "--out", "x.png", "--json", "f.json"]
     code, _, err = mintnet("explain", trained_classifier, "digits:test:3", "three.png", *options)
     assert code == 0, err
     assert Image.open("x.png").size[0] > 300 and Image.open("x-2.png").size[0] > 300
@@ -101,45 +101,45 @@ def test_explain(mintnet, trained_classifier):
     assert one[0]["start"] == two[0]["start"]  # the same picture from the data set and from a file
     assert len(one) == 5
     back = one[0]["steps"][0]
-    assert back["certified"] and back["picture_moved"] == 0 and back["padding_energy"] < 1e-20
+    assert back["verified"] and back["picture_moved"] == 0 and back["padding_energy"] < 1e-20
     for path in one:
         for step in path["steps"]:
-            assert step["certified"]
+            assert step["verified"]
             assert 0 <= step["clipped"] <= 1 and len(step["logits"]) == 10
 
 
-UNSURE = ["--solver", "fixed-point", "--max-steps", 1]
+UNSURE = ["--solver", "fixed-point", "--solver-steps", 1]
 
 
-def test_explain_without_certificates_fails_and_shows_none(fails, trained_classifier):
+def test_explain_that_is_not_verified_fails_and_shows_none(fails, trained_classifier):
     Path("x.json").write_text("{}")
-    command = ["explain", trained_classifier, "test:3", "--steps", 1, "--rounds", 1, *UNSURE]
-    assert fails([*command, "--out", "x.png", "--json", "f.json"], "5 of 5", "not certified")
+    command = ["explain", trained_classifier, "test:3", "--pictures", 1, "--rounds", 1, *UNSURE]
+    assert fails([*command, "--out", "x.png", "--json", "f.json"], "5 of 5", "not verified")
     assert Path("x.png").is_file()
     figures = json.loads(Path("x.json").read_text())
     assert figures == json.loads(Path("f.json").read_text())
     for path in figures["images"][0]["paths"]:
         for step in path["steps"]:
             assert step["predicted"] is step["probability"] is step["picture_moved"] is None
-            assert not step["certified"]
+            assert not step["verified"]
 
 
 def test_explain_says_what_it_replaces_and_what_leads_nowhere(mintnet, trained_classifier):
     Path("x.json").write_text("{}")
-    options = ["--steps", 1, "--rounds", 1, "--partner", "test:3", "--out", "x.png"]
+    options = ["--pictures", 1, "--rounds", 1, "--partner", "test:3", "--out", "x.png"]
     code, out, err = mintnet("explain", trained_classifier, "test:3", *options)
     assert code == 0, err
     assert "replaced x.json" in out and "nowhere to move" in out
 
 
-def test_verify_without_certificates_fails(fails, trained_classifier):
+def test_verify_that_is_not_verified_fails(fails, trained_classifier):
     assert fails(
         ["verify", trained_classifier, "-n", 3, *UNSURE, "--json", "v.json"],
         "3 of 3 inversions in float64",
         "3 of 3 inversions in float32",
     )
     figures = json.loads(Path("v.json").read_text())
-    assert figures["float32"]["certified"] == figures["float64"]["certified"] == 0
+    assert figures["float32"]["verified"] == figures["float64"]["verified"] == 0
 
 
 def test_options_without_meaning_for_classifiers(fails, trained_classifier):
@@ -154,7 +154,7 @@ def test_options_without_meaning_for_classifiers(fails, trained_classifier):
 
 def opened(pixels):
     config = ClassifierConfig(width=4, pairs=(1,), filters=(1,))
-    return OpenClassifier("m", Path("m"), Classifier(config, pixels), {})
+    return OpenModel("m", Path("m"), Classifier(config, pixels), {})
 
 
 def test_pictures_of_all_kinds_are_read_alike(tmp_path):
@@ -198,7 +198,7 @@ def test_pictures_that_cannot_be_read_truly_are_refused(tmp_path, raises_with):
 
 def test_import(mintnet, fixtures):
     code, out, err = mintnet("import-original", fixtures / "original_classifier.pth", "c")
-    assert code == 0 and "a classifier with 4 Mint layers" in out, err
+    assert code == 0 and "an invertible classifier with 4 Mint layers" in out, err
     assert Classifier.load("c").config.elu
 
 
@@ -218,7 +218,7 @@ def test_mistakes(fails, model, resnet, trained_classifier):
     assert fails(["explain", trained_classifier, "nowhere.png"], "nowhere.png", "test:7")
     assert fails(["explain", trained_classifier, "test:360"], "0 to 359")
     assert fails(["explain", trained_classifier, "test:0", "--towards", 10], "--towards", 10)
-    assert fails(["explain", trained_classifier, "test:0", "--steps", 0], "--steps")
+    assert fails(["explain", trained_classifier, "test:0", "--pictures", 0], "--pictures")
     assert fails(["train", "digits-classifer"], "digits-classifer", "digits-classifier")
     Path("words.png").write_text("words")
     assert fails(["explain", trained_classifier, "words.png"], "words.png")

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from mintnet.cli.demo import check_a_network, free_folder
+from mintnet.cli.demo import Demo, check_a_network, free_folder
 from mintnet.cli.output import console
-from mintnet.training.checkpoint import Checkpoint
+from mintnet.training import RunFolder
+from mintnet.training.folder import FORMAT
 
 
 def test_the_check(capsys):
@@ -19,9 +20,9 @@ def test_the_check(capsys):
 
 def write_run(folder: Path, step: int | None) -> None:
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"format": 1, "steps": 100}))
+    (folder / "run.json").write_text(json.dumps({"format": FORMAT, "steps": 100}))
     if step is not None:
-        Checkpoint(step=step).write(folder / "checkpoint.pt")
+        RunFolder(folder).write_checkpoint({"step": step})
 
 
 def test_a_finished_run_is_left_alone(tmp_path):
@@ -47,13 +48,25 @@ def test_other_folders_are_left_alone(tmp_path, content):
     assert free_folder(tmp_path / "demo") == tmp_path / "demo-3"
 
 
+def test_the_report_shows_the_best_pictures_first(mintnet, tiny_flow):
+    tiny_flow.save("run/last", preset="digits", data={"name": "digits"})
+    Path("a.png").write_bytes(b"a picture")
+    pictures = {"samples_picture": Path("a.png"), "interpolation_picture": Path("a.png")}
+    given = {"baselines": {"one": 9.0, "two": 10.0}, "pretrained": pictures}
+    figures = Demo()._report(console(), Path("run"), given)
+    assert "bits below the better simple model" in figures["headlines"]
+    page = Path("run/report.html").read_text()
+    assert page.index("MNIST, drawn from the model") < page.index("<h2>Samples</h2>")
+
+
 @pytest.mark.slow
 def test_twice_in_a_row(mintnet):
     for number, name in enumerate(("demo", "demo-2")):
         code, out, _ = mintnet("demo", "--epochs", 1, "--json", f"{number}.json")
         assert code == 0
         page = Path("runs", name, "report.html").resolve()
-        assert out.strip().endswith(page.as_uri())
+        assert page.as_uri() in out.partition("What to try next")[2]
+        assert "MNIST, drawn from the model" in page.read_text()
         figures = json.loads(Path(f"{number}.json").read_text())
         assert 0 < figures["bits_per_dim"] < 8
         assert 0.9 < figures["pretrained"]["bits_per_dim"] < 1.0

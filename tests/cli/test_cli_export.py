@@ -1,13 +1,12 @@
 """Models to give away, and the one that the demo shows."""
 
 import json
-from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 
-from mintnet.cli import demo, demo_pretrained
+from mintnet.cli import demo
 from mintnet.cli.output import console
 from mintnet.data import mnist_slice
 from mintnet.files import sha256
@@ -82,7 +81,7 @@ def shipped_mnist(tmp_path, monkeypatch):
 
 
 def test_the_demo_shows_the_shipped_model(tmp_path, shipped_mnist, capsys):
-    figures = demo_pretrained.show_pretrained(console(), tmp_path / "pictures")
+    figures = demo.show_pretrained(console(), tmp_path / "pictures")
     out = capsys.readouterr().out
     with torch.no_grad():  # as `mintnet evaluate` has it
         expected = Flow.from_pretrained("mnist").bits_per_dim(mnist_slice().images).mean()
@@ -97,19 +96,20 @@ def test_the_demo_shows_the_shipped_model(tmp_path, shipped_mnist, capsys):
 def test_some_images_of_mnist_need_no_files(mintnet, shipped_mnist):
     code, out, err = mintnet("reconstruct", "mnist", "-n", 2, "--solver", "wavefront")
     assert code == 0 and "2 of 2 images came back byte for byte" in out, err
-    assert "128 test images of MNIST come with the package" in out and "are shown" not in out
-    for command, model in product(("evaluate", "report"), ("mnist", "mnist-classifier")):
-        code, _, err = mintnet(command, model)  # figures are of the whole test set
-        assert code == 1 and "say with --data" in err
+    assert "128 images of MNIST's test set that ship with the package" in out
+    code, out, err = mintnet("evaluate", "mnist", "--json", "e.json")
+    assert code == 0 and "that ship with the package" in out and "on 128 test images" in out, err
+    assert json.loads(Path("e.json").read_text())["data"] == "mnist-slice"
 
 
 def test_the_parts_of_the_demo_are_numbered(mintnet, shipped_mnist, monkeypatch):
     monkeypatch.setattr(demo, "show_pretrained", lambda out, folder, seed: {"bits_per_dim": 1.0})
     monkeypatch.setattr(demo.Demo, "_train", lambda self, out: {"run": "run"})
-    monkeypatch.setattr(demo.Demo, "_report", lambda self, out, run, baselines: {"report": 1})
+    monkeypatch.setattr(demo.Demo, "_report", lambda self, out, run, figures: {"report": 1})
     code, out, err = mintnet("demo", "--json", "facts.json")
     assert code == 0, err
-    heads = [line for line in out.splitlines() if line[:2] in ("1.", "2.", "3.", "4.", "5.")]
-    assert [head[:2] for head in heads] == ["1.", "2.", "3.", "4.", "5."]
+    heads = [line for line in out.splitlines() if line[1:2] == "."]
+    assert [head[0] for head in heads] == list("123456") and "next" in heads[-1]
+    assert "mintnet train folder --data PICTURES" in out
     assert "comes with the package" in heads[3]
     assert json.loads(Path("facts.json").read_text())["pretrained"] == {"bits_per_dim": 1.0}

@@ -1,7 +1,5 @@
 """A small model with weights away from zero."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
@@ -9,20 +7,12 @@ from mintnet.models import Flow
 from registry import tiny_flow
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="session")
 def flow() -> Flow:
     return tiny_flow(side=4, seed=5).requires_grad_(False)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def images(flow: Flow) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randint(0, 17, (8, *flow.shape), dtype=torch.uint8, generator=generator)

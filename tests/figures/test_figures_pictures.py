@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mintnet.figures import DARK, LIGHT, draw_curves, image_grid, read_metrics, render, save_picture
+from mintnet.figures import DARK, LIGHT, draw_metrics, image_grid, render, save_picture
 from mintnet.figures.grid import LINE
 
 
@@ -45,7 +45,7 @@ def test_plots_are_reproducible_and_follow_the_theme():
     rows = [{"kind": "train", "step": k, "bpd": 3 / k} for k in range(1, 5)]
 
     def draw(axes, theme):
-        draw_curves(axes, theme, rows)
+        draw_metrics(axes, theme, rows)
 
     assert render(draw) == render(draw)
     assert DARK.colours[0].encode() in render(draw, DARK)
@@ -53,13 +53,5 @@ def test_plots_are_reproducible_and_follow_the_theme():
     assert render(draw, kind="png")[:4] == b"\x89PNG"
 
 
-def test_metrics_as_csv_with_columns_missing(tmp_path):
-    (tmp_path / "metrics.csv").write_text("step,split,bpd\n5,train,2.5\n5,validation,\nx,train,1\n")
-    assert read_metrics(tmp_path) == [
-        {"kind": "train", "step": 5, "bpd": 2.5},
-        {"kind": "validation", "step": 5},
-    ]
-
-
 def test_curves_without_points():
-    assert render(lambda axes, theme: draw_curves(axes, theme, []))
+    assert render(lambda axes, theme: draw_metrics(axes, theme, []))

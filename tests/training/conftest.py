@@ -1,9 +1,7 @@
 import pytest
 import torch
 
-from mintnet.training import Cadence, train
-
-QUIET = Cadence(samples=0, checkpoint=5)
+from mintnet.training import train
 
 
 @pytest.fixture(autouse=True)
@@ -19,15 +17,17 @@ def one_thread():
 def tiny():
     """`train` on digits with a network that takes milliseconds a step."""
 
-    def call(run, cadence=QUIET, **given):
+    def call(run, **given):
         options = {
             "batch_size": 16,
             "pairs": (1, 1),
             "filters": (3, 1),
             "max_steps": 10,
             "epochs": 100,
+            "sample_every": 0,
+            "checkpoint_every": 5,
             **given,
         }
-        return train("digits", run, cadence=cadence, **options)
+        return train("digits", run, **options)
 
     return call

@@ -5,28 +5,28 @@ import time
 
 import pytest
 import torch
-from training_processes import finish, start
+from training_processes import finish, same_state, start, state
 
 from mintnet.data import ImageData, load
 from mintnet.models import Classifier, ResNet
 from mintnet.models.locate import load_model
-from mintnet.training import Cadence, Recipe, RunError, train
-from mintnet.training.accuracy import Accuracy, calibration, evaluate_classifier
+from mintnet.training import RECIPES, Accuracy, Recipe, RunError, evaluate_classifier, train
+from mintnet.training.accuracy import calibration
 from mintnet.training.augment import augmented, cropped
-from mintnet.training.build import build_classifier
-from mintnet.training.checkpoint import Checkpoint
-from mintnet.training.classification import ClassificationTask
-from mintnet.training.ema import MovingAverage
-from mintnet.training.module import decay_groups
-from mintnet.training.recipe import RECIPES
-from mintnet.training.task import Batch
+from mintnet.training.build import build_task
+from mintnet.training.optimizers import make_optimizer
+from mintnet.training.task import Batch, ClassificationTask
 
 TINY = {"pairs": [1, 1], "filters": [1, 1], "batch_size": 32, "preset": "digits-classifier"}
-QUIET = Cadence(checkpoint=5)
 
 
 def tiny(run, **given):
-    return train("digits-classifier", run, cadence=QUIET, pairs=(1, 1), batch_size=32, **given)
+    options = {"pairs": (1, 1), "batch_size": 32, "checkpoint_every": 5, **given}
+    return train("digits-classifier", run, **options)
+
+
+def build(preset, data, **given):
+    return build_task(Recipe.of(preset, **given), data).model
 
 
 def test_a_classifier_learns(tmp_path):
@@ -42,31 +42,27 @@ def test_a_classifier_learns(tmp_path):
 @pytest.mark.slow
 def test_killed_and_resumed_is_bit_identical(tmp_path):
     options = {**TINY, "max_steps": 60, "ema": 0.99}
-    killed = start(run=str(tmp_path / "killed"), cadence={"checkpoint": 6}, **options)
-    checkpoint = tmp_path / "killed" / "checkpoint.pt"
-    while not checkpoint.exists() and killed.poll() is None:
+    killed = start(run=str(tmp_path / "killed"), checkpoint_every=6, **options)
+    while not (tmp_path / "killed" / "checkpoint.pt").exists() and killed.poll() is None:
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
     assert killed.wait() == -signal.SIGKILL, killed.communicate()[1]
     figures = train(run=tmp_path / "killed", resume=True, **options)
     assert 0 < figures["resumed_from"] < figures["steps"]
     assert train(run=tmp_path / "whole", **options)["steps"] == figures["steps"]
-    one, two = (Checkpoint.read(tmp_path / name / "checkpoint.pt") for name in ("whole", "killed"))
-    for part in ("model", "average"):
-        a, b = getattr(one, part), getattr(two, part)
-        assert any("variance" in name for name in a)  # running statistics too
-        assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+    assert any("variance" in name for name in state(tmp_path / "whole")["averaged"])
+    assert same_state(tmp_path / "whole", tmp_path / "killed")
     whole, again = (tmp_path / run / "last/model.safetensors" for run in ("whole", "killed"))
     assert whole.read_bytes() == again.read_bytes()
 
 
 @pytest.mark.slow
 def test_two_processes_keep_one_set_of_statistics(tmp_path):
-    options = {**TINY, "max_steps": 4, "cadence": {"checkpoint": 2}}
+    options = {**TINY, "max_steps": 4, "checkpoint_every": 2}
     figures = finish(start(run=str(tmp_path / "run"), devices="2", **options))
     assert figures["finished"]
-    state = Checkpoint.read(tmp_path / "run" / "checkpoint.pt").model
-    assert all(value.isfinite().all() for value in state.values())
+    model = state(tmp_path / "run")["model"]
+    assert all(value.isfinite().all() for value in model.values())
 
 
 def test_loss_and_figures():
@@ -104,11 +100,10 @@ def test_crops():
 
 
 def test_augmentations_are_for_training_alone(tmp_path, monkeypatch):
-    seen = []
-    measure = ClassificationTask.measure
+    seen, measure = [], ClassificationTask.measure
 
     def spy(self, batch):
-        seen.append((self.classifier.training, batch.images, batch.index))
+        seen.append((self.model.training, batch.images, batch.index))
         return measure(self, batch)
 
     monkeypatch.setattr(ClassificationTask, "measure", spy)
@@ -120,51 +115,45 @@ def test_augmentations_are_for_training_alone(tmp_path, monkeypatch):
     assert kinds == {(4, 1, 8, 8)}
 
 
-def test_averages_hold_statistics():
-    model = torch.nn.Sequential(torch.nn.BatchNorm2d(2))
-    average = MovingAverage(model, 0.5)
-    model[0].running_mean.fill_(4.0)
-    average.update(model, 100)
-    with average.applied(model):
-        assert model[0].running_mean.tolist() == [2.0, 2.0]
-    assert model[0].running_mean.tolist() == [4.0, 4.0]
-
-
-def test_decoupled_decay_is_for_matrices():
+def test_decay_is_for_matrices():
     model = Classifier.preset("digits")
-    decays, rest = (group["params"] for group in decay_groups(model))
+    groups = make_optimizer(model, RECIPES["mnist-classifier"]).param_groups
+    assert [group["weight_decay"] for group in groups] == [0.1, 0.0]
+    decays, rest = (group["params"] for group in groups)
     assert len(decays) == 3 * len(model.layers()) + 1
     assert len(decays) + len(rest) == len(list(model.parameters()))
 
 
-def test_recipes_are_the_papers():
+def test_one_recipe_for_all_classifiers_and_resnets():
     for name in ("mnist-classifier", "cifar10-classifier", "mnist-resnet", "cifar10-resnet"):
-        recipe = RECIPES[name]
-        assert (recipe.batch_size, recipe.epochs, recipe.schedule) == (128, 200, "cosine")
-        assert (recipe.learning_rate, recipe.eps, recipe.weight_decay) == (1e-3, 1e-4, 1e-4)
-        assert recipe.augmentation == ("crop" if name.startswith("mnist") else "crop-flip")
+        recipe, mnist = RECIPES[name], name.startswith("mnist")
+        assert (recipe.batch_size, recipe.schedule, recipe.label_smoothing) == (256, "cosine", 0.1)
+        assert (recipe.learning_rate, recipe.eps, recipe.weight_decay) == (2e-3, 1e-6, 0.1)
+        assert (recipe.clip, recipe.ema, recipe.validation) == (5.0, 0.999, 0.0)
+        assert recipe.augmentation == ("crop" if mnist else "crop-flip-cutout")
+        assert recipe.epochs == (10 if mnist else 70)
 
 
 def test_what_cannot_be_trained(tmp_path, raises_with):
     run = tmp_path / "run"
     with raises_with(RunError, "at least two images"):
-        tiny(run, max_steps=2, accumulate=32)
+        tiny(run, max_steps=2, batch_size=1)
     with raises_with(RunError, "no logit"):
         tiny(tmp_path / "a", logit_lambda=0.1)
     with raises_with(RunError, "no labels to smooth"):
         train("digits", tmp_path / "b", label_smoothing=0.1)
     with raises_with(ValueError, "label_smoothing"):
-        Recipe(label_smoothing=1.0)
+        Recipe("digits", label_smoothing=1.0)
     data = load("digits", "train")
     same = ImageData("grey", torch.full_like(data.images, 3), data.labels, 17)
     with raises_with(RunError, "constant"):
-        build_classifier("digits-classifier", same, 0)
+        build("digits-classifier", same)
     with raises_with(RunError, "no labels"):
-        build_classifier("digits-classifier", ImageData("grey", data.images, None, 17), 0)
+        build("digits-classifier", ImageData("grey", data.images, None, 17))
     with raises_with(RunError, "labels from 0 to 10"):
         labels = data.labels.clone()
         labels[0] = 10
-        build_classifier("digits-classifier", ImageData("grey", data.images, labels, 17), 0)
+        build("digits-classifier", ImageData("grey", data.images, labels, 17))
 
 
 def test_begin_with_another_classifier(tmp_path):
@@ -179,9 +168,9 @@ def test_begin_with_another_classifier(tmp_path):
 
 def test_resnets_have_the_same_recipe_and_their_own_model(monkeypatch):
     data = ImageData("m", torch.randint(0, 255, (4, 1, 28, 28)).byte(), torch.arange(4))
-    assert isinstance(build_classifier("mnist-resnet", data, 0), ResNet)
+    assert isinstance(build("mnist-resnet", data), ResNet)
     with pytest.raises(ValueError, match="Mint layers"):
-        build_classifier("mnist-resnet", data, 0, pairs=(1, 1, 1))
+        build("mnist-resnet", data, pairs=(1, 1, 1))
 
 
 def test_accuracy_confusion_and_mistakes():
@@ -228,9 +217,9 @@ def test_evaluation_does_not_depend_on_the_batch():
         evaluate_classifier(model, ImageData("digits", data.images, None, 17))
 
 
-@pytest.mark.parametrize("option", [{"pairs": (1,)}, {"filters": (3,)}, {"kernel_size": 0}])
+@pytest.mark.parametrize("option", [{"pairs": (1,)}, {"filters": (3,)}, {"kernel_size": 5}])
 def test_a_resnet_has_no_mint_layers(option):
     images = torch.randint(0, 256, (20, 1, 28, 28), dtype=torch.uint8)
     data = ImageData("mnist", images, torch.arange(20) % 10)
     with pytest.raises(ValueError, match="a ResNet has none"):
-        build_classifier("mnist-resnet", data, 0, **option)
+        build("mnist-resnet", data, **option)

@@ -8,18 +8,19 @@ import pytest
 import torch
 
 from mintnet.models import Flow
-from mintnet.training import Cadence, train
-from mintnet.training.devices import Devices
+from mintnet.training import train
+from mintnet.training.step import Step
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 OPTIONS = {"pairs": (1, 1), "filters": (45, 11), "batch_size": 64, "max_steps": 8, "ema": 0.5}
+OPTIONS["sample_every"] = 0
 
 
 @pytest.mark.parametrize(
     ("augmentation", "muon"), [("none", False), ("crop-flip", False), ("none", True)]
 )
-def test_recorded_steps_train_like_plain_ones(
+def test_captured_steps_train_like_plain_ones(
     tmp_path: Path, augmentation: str, muon: bool
 ) -> None:
     """To a part of one step: in small directions, Muon makes much of what TF32 rounds away."""
@@ -28,8 +29,7 @@ def test_recorded_steps_train_like_plain_ones(
         found = train(
             "digits",
             tmp_path / name,
-            devices=Devices(fast=fast),
-            cadence=Cadence(samples=0),
+            plain=not fast,
             augmentation=augmentation,
             muon=muon,
             precision="tf32" if fast else "float32",
@@ -46,42 +46,38 @@ def test_recorded_steps_train_like_plain_ones(
 
 
 def test_a_run_goes_on_from_its_last_step(tmp_path: Path) -> None:
-    whole = train("digits", tmp_path / "whole", cadence=Cadence(samples=0), **OPTIONS)
+    whole = train("digits", tmp_path / "whole", **OPTIONS)
     with pytest.raises(RuntimeError, match="stop"):
         _stopped(tmp_path / "part")
-    part = train("digits", tmp_path / "part", resume=True, cadence=Cadence(samples=0))
+    part = train("digits", tmp_path / "part", resume=True)
     assert part["resumed_from"] == 4
     assert abs(part["best"] - whole["best"]) < 1e-3
 
 
-def test_a_step_that_cannot_be_recorded_is_run_all_the_same(
+def test_a_step_that_cannot_be_captured_is_run_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*arguments: object) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
-    recorded = train("digits", tmp_path / "recorded", cadence=Cadence(samples=0), **OPTIONS)
+    captured = train("digits", tmp_path / "captured", **OPTIONS)
     monkeypatch.setattr(torch.cuda, "graph", refuse)
     with caplog.at_level("WARNING", logger="mintnet"):
-        plain = train("digits", tmp_path / "plain", cadence=Cadence(samples=0), **OPTIONS)
-    assert [line.getMessage() for line in caplog.records if "recorded" in line.getMessage()] == [
-        "steps are not recorded, which makes them slower "
-        "(operation not permitted when stream is capturing)"
-    ]
-    assert abs(plain["best"] - recorded["best"]) < 0.005
+        plain = train("digits", tmp_path / "plain", **OPTIONS)
+    lines = [line.getMessage() for line in caplog.records if "captured" in line.getMessage()]
+    assert len(lines) == 1 and "operation not permitted when stream is capturing" in lines[0]
+    assert abs(plain["best"] - captured["best"]) < 0.005
 
 
 def _stopped(run: Path) -> None:
     """A run that ends after its fourth step, with a checkpoint."""
-    from mintnet.training.module import TrainingModule
+    take = Step.__call__
 
-    step = TrainingModule.training_step
-
-    def stopping(self, *args):  # type: ignore[no-untyped-def]
-        if self.step == 4:
+    def stopping(self, *args, **named):  # type: ignore[no-untyped-def]
+        if named["number"] == 4:
             raise RuntimeError("stop")
-        return step(self, *args)
+        return take(self, *args, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TrainingModule, "training_step", stopping)
-        train("digits", run, cadence=Cadence(samples=0, checkpoint=2), **OPTIONS)
+        patch.setattr(Step, "__call__", stopping)
+        train("digits", run, checkpoint_every=2, **OPTIONS)

@@ -1,42 +1,76 @@
-"""Two processes do what one does."""
+"""Two processes do what one does, and one of them alone writes."""
+
+import os
+import signal
+import socket
+import time
 
 import pytest
 import torch
-from training_processes import TINY, finish, start
+from training_processes import TINY, finish, start, state
 
 from mintnet.data import load
 from mintnet.models.locate import load_flow
-from mintnet.training import Devices, RunError, evaluate
-from mintnet.training.checkpoint import Checkpoint
-from mintnet.training.devices import float32_math, is_first_process
+from mintnet.training import Devices, RunError, evaluate, is_first_process
+from mintnet.training.devices import float32_math
 from mintnet.training.task import DensityTask
+
+BATCH = {"batch_size": 9}  # 5 and 4 images
 
 
 def test_two_processes_match_one(tmp_path):
-    options = {
-        **TINY,
-        "preset": "digits",
-        "batch_size": 9,  # 5 and 4 images
-        "accumulate": 2,
-        "precision": "float64",
-        "epochs": 1,
-        "max_steps": 6,
-        "ema": 0.9,
-        "clip": 50.0,
-        "cadence": {"samples": 0},
-    }
+    options = {**TINY, **BATCH, "preset": "digits", "precision": "float64", "max_steps": 6}
+    options |= {"ema": 0.9, "clip": 50.0}
     one = start(run=str(tmp_path / "one"), **options)
     two = start(run=str(tmp_path / "two"), devices="2", **options)
-    figures = [finish(one), finish(two)]
-    assert figures[0]["validation"]["bpd"] == pytest.approx(figures[1]["validation"]["bpd"], 1e-10)
-    first, second = (Checkpoint.read(tmp_path / run / "checkpoint.pt") for run in ("one", "two"))
-    assert first.step == second.step == 6
-    for kind in ("model", "average"):
-        a, b = getattr(first, kind), getattr(second, kind)
+    compare(tmp_path, finish(one), finish(two))
+
+
+@pytest.mark.slow
+def test_two_machines_match_one(tmp_path):
+    """Started by hand with the variables of Fabric; one of them alone prints and writes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    options = {**TINY, **BATCH, "preset": "digits", "precision": "float64", "max_steps": 6}
+    options |= {"ema": 0.9, "clip": 50.0}
+    machines = []
+    for rank in ("0", "1"):
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": rank}
+        environment = {**os.environ, **place, "LOCAL_RANK": "0"}
+        machines.append(start(environment, run=str(tmp_path / "two"), nodes=2, **options))
+    one = finish(start(run=str(tmp_path / "one"), **options))
+    compare(tmp_path, one, finish(machines[0]))
+    out, err = machines[1].communicate(timeout=100)
+    assert machines[1].returncode == 0, err
+    assert "{" not in out
+
+
+def compare(folder, one, two):
+    assert one["validation"]["bpd"] == pytest.approx(two["validation"]["bpd"], 1e-10)
+    first, second = state(folder / "one"), state(folder / "two")
+    assert first["step"] == second["step"] == 6
+    for kind in ("model", "averaged"):
+        a, b = first[kind], second[kind]
         assert a and a.keys() == b.keys()
         for name in a:
             assert a[name].dtype == torch.float64
             assert (a[name] - b[name]).abs().max() < 1e-8, name
+
+
+@pytest.mark.slow
+def test_two_processes_stop_at_the_same_step(tmp_path):
+    options = {**TINY, "preset": "digits", "epochs": 50, "checkpoint_every": 1}
+    process = start(run=str(tmp_path / "run"), devices="2", **options)
+    while not (tmp_path / "run" / "checkpoint.pt").exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)  # the other one learns of it
+    _, err = process.communicate(timeout=100)
+    assert "is saved, and --resume goes on" in err
+    step = state(tmp_path / "run")["step"]
+    options["max_steps"] = step + 2
+    with pytest.raises(AssertionError, match="extended, not shortened"):
+        finish(start(run=str(tmp_path / "run"), resume=True, **options))
 
 
 def test_evaluation_on_two_processes(tmp_path, tiny):
@@ -71,13 +105,23 @@ def test_launchers_say_how_many(monkeypatch, environment, expected):
     assert Devices("2", 1).resolved() == (2, 1)
 
 
-def test_the_first_process(monkeypatch):
-    assert is_first_process()
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    monkeypatch.setenv("NODE_RANK", "1")
-    assert not is_first_process()
-    monkeypatch.setenv("RANK", "0")
-    assert is_first_process()
+@pytest.mark.parametrize(
+    ("environment", "first"),
+    [
+        ({}, True),
+        ({"LOCAL_RANK": "0", "NODE_RANK": "1"}, False),
+        ({"NODE_RANK": "1"}, False),
+        ({"LOCAL_RANK": "1", "NODE_RANK": "0"}, False),
+        ({"RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0"}, True),
+        ({"RANK": "2", "LOCAL_RANK": "0", "GROUP_RANK": "1"}, False),
+        ({"SLURM_NTASKS": "2", "SLURM_PROCID": "1"}, False),
+        ({"SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_JOB_NAME": "bash"}, True),
+    ],
+)
+def test_the_first_process(monkeypatch, environment, first):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert is_first_process() == first
 
 
 @pytest.mark.parametrize("wrong", [{"devices": "0"}, {"devices": "all"}, {"accelerator": "tpu"}])
@@ -90,7 +134,7 @@ def test_devices_that_are_not_there(tmp_path, tiny):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(RunError, match="these devices cannot be had"):
-        tiny(tmp_path / "run", devices=Devices(accelerator="cuda"))
+        tiny(tmp_path / "run", accelerator="cuda")
 
 
 def test_true_float32_is_restored_afterwards():
@@ -107,7 +151,7 @@ def test_validation_is_in_true_float32(tmp_path, tiny, monkeypatch):
     measure = DensityTask.measure
 
     def watched(self, batch):
-        seen.append((self.flow.training, torch.backends.cudnn.allow_tf32))
+        seen.append((self.model.training, torch.backends.cudnn.allow_tf32))
         return measure(self, batch)
 
     monkeypatch.setattr(DensityTask, "measure", watched)
@@ -118,6 +162,5 @@ def test_validation_is_in_true_float32(tmp_path, tiny, monkeypatch):
 
 def test_evaluate_wants_images_of_the_model(tmp_path, tiny):
     tiny(tmp_path / "run", max_steps=1)
-    data = load("digits", "test")
     with pytest.raises(ValueError, match="draws must be at least 1"):
-        evaluate(load_flow(tmp_path / "run"), data, draws=0)
+        evaluate(load_flow(tmp_path / "run"), load("digits", "test"), draws=0)

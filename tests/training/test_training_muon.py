@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import copy
-from pathlib import Path
-from typing import Any
 
 import torch
 
 from mintnet import Flow, MintLayer
-from mintnet.data import load
-from mintnet.models.locate import load_flow
-from mintnet.training.build import build_flow
-from mintnet.training.muon import RMS, Muon, kernels_of, orthogonalized
+from mintnet.training.optimizers import RMS, Muon, kernels_of, orthogonalized
 
 
 def _optimizer(model: torch.nn.Module, **options: float) -> Muon:
@@ -86,57 +81,3 @@ def test_every_parameter_of_a_model_is_moved_once() -> None:
     moved = [id(parameter) for parameter in (*kernels, *others)]
     assert sorted(moved) == sorted(id(parameter) for parameter in flow.parameters())
     assert all(mask is not None and mask.shape == k.shape for k, mask in kernels.items())
-
-
-def test_kernels_without_a_mask_take_their_share_of_the_step() -> None:
-    masked, free = MintLayer(2, 3, (4, 4)), torch.nn.Conv2d(2, 3, 3)
-    model = torch.nn.ModuleList([masked, free])
-    optimizer = Muon(*kernels_of(model), unmasked=0.25, lr=0.01)
-    before = {weight: weight.detach().clone() for weight in optimizer.masks}
-    x = torch.linspace(-2, 2, 5 * 2 * 16).reshape(5, -1, 4, 4)
-    (masked(x)[0].square().mean() + free(x).square().mean()).backward()
-    optimizer.step()
-    for weight, mask in optimizer.masks.items():
-        moved = (weight.detach() - before[weight]).square().sum()
-        rms = float(moved / (weight.numel() if mask is None else mask.sum())) ** 0.5
-        assert abs(rms / (0.01 * RMS) - (0.25 if mask is None else 1)) < 1e-3
-
-
-def test_a_copy_goes_on_as_the_optimizer_would() -> None:
-    torch.manual_seed(2)
-    model = torch.nn.ModuleList([MintLayer(2, 3, (4, 4)), torch.nn.Conv2d(2, 3, 3)])
-    optimizer = Muon(*kernels_of(model), unmasked=0.5, lr=0.01)
-
-    def losses(model: torch.nn.Module, optimizer: Muon) -> list[float]:
-        masked, free = model.children()
-        x, found = torch.linspace(-2, 2, 5 * 2 * 16).reshape(5, -1, 4, 4), []
-        for _ in range(3):
-            optimizer.zero_grad()
-            loss = masked(x)[0].square().mean() + free(x).square().mean()
-            loss.backward()
-            optimizer.step()
-            found.append(float(loss.detach()))
-        return found
-
-    losses(model, optimizer)
-    twin, twin_optimizer = copy.deepcopy((model, optimizer))
-    assert losses(twin, twin_optimizer) == losses(model, optimizer)
-    assert twin_optimizer.unmasked == 0.5
-
-
-def test_a_run_moves_couplings_by_their_share(tmp_path: Path, tiny: Any) -> None:
-    first = {"muon": True, "couplings": 4, "max_steps": 2}
-    tiny(tmp_path / "whole", **first)
-    tiny(tmp_path / "share", **first, unmasked_step=1e-6)
-    start = build_flow("digits", load("digits", "train"), 0, (1, 1), (3, 1), couplings=4)
-    kernels, _ = kernels_of(start)
-    names = {name: kernels[p] for name, p in start.named_parameters() if p in kernels}
-    assert None in names.values()
-    moved: dict[tuple[str, bool], list[float]] = {}
-    for run in ("whole", "share"):
-        after = dict(load_flow(tmp_path / run).named_parameters())
-        for name, mask in names.items():
-            change = float((after[name] - start.get_parameter(name)).detach().abs().max())
-            moved.setdefault((run, mask is None), []).append(change)
-    assert min(moved["whole", True] + moved["whole", False] + moved["share", False]) > 1e-5
-    assert max(moved["share", True]) < 1e-6

@@ -1,21 +1,32 @@
-"""Order, schedules, averages, recipes, files: the small parts of a run."""
+"""Order, schedules, recipes, samples, files: the small parts of a run."""
 
+import json
 import math
+import time
 
 import pytest
 import torch
+from PIL import Image
+from training_processes import state
 
 from mintnet.data import load
 from mintnet.models import Flow, ModelFileError
 from mintnet.models.locate import load_flow, locate
-from mintnet.training import RECIPES, Cadence, Plan, Recipe, RunFolder, recipe_for
-from mintnet.training.augment import flipped
-from mintnet.training.build import build_flow
-from mintnet.training.checkpoint import Checkpoint
-from mintnet.training.ema import MovingAverage
-from mintnet.training.order import held_out, part_of, permutation
-from mintnet.training.schedule import learning_rate
-from mintnet.training.usual import UsualLoss, tempered
+from mintnet.training import (
+    RECIPES,
+    ConsoleProgress,
+    Recipe,
+    RunError,
+    RunFolder,
+    recipe_for,
+    train,
+)
+from mintnet.training.augment import cut_out, flipped
+from mintnet.training.build import build_task
+from mintnet.training.data import held_out, part_of, permutation
+from mintnet.training.optimizers import learning_rate
+from mintnet.training.recipe import OPTIONS
+from mintnet.training.samples import Sampler
 
 
 def test_the_order_is_a_function_of_seed_and_epoch():
@@ -31,9 +42,17 @@ def test_the_order_is_a_function_of_seed_and_epoch():
 def test_no_draw_of_the_global_generator(tmp_path, tiny):
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    build_flow("digits", load("digits", "train"), 0)
+    build_task(Recipe.of("digits"), load("digits", "train"))
     permutation(0, 0, 10)
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_cutouts_are_squares_somewhere():
+    images = torch.ones(50, 3, 32, 32, dtype=torch.uint8)
+    cut = cut_out(images, 0, 0, torch.arange(50))
+    dark = (cut == 0).sum((1, 2, 3)) / 3
+    assert int(dark.max()) == 64 and int(dark.min()) >= 16
+    assert torch.equal(cut[5:9], cut_out(images[5:9], 0, 0, torch.arange(5, 9)))
 
 
 def test_flips_follow_the_image_not_the_batch():
@@ -71,7 +90,7 @@ def test_the_papers_schedules():
 
 
 def test_linear_and_warmup():
-    recipe = Recipe(learning_rate=2.0, schedule="linear", hold=0.5, warmup=4)
+    recipe = Recipe("digits", learning_rate=2.0, schedule="linear", hold=0.5, warmup=4)
     rates = [learning_rate(recipe, step, 20) for step in (0, 3, 10, 15, 19)]
     assert rates == pytest.approx([0.5, 2.0, 2.0, 1.0, 0.2])
 
@@ -102,41 +121,43 @@ def test_the_papers_recipes():
 )
 def test_recipes_that_make_no_sense(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Recipe(**wrong)
+        Recipe("digits", **wrong)
 
 
-def test_a_plan_survives_json():
-    import json
-
-    plan = Plan.of("digits", pairs=(1, 2), filters=(3, 4), milestones=(0.5,), schedule="step")
-    saved = json.loads(json.dumps({"plan": plan.to_dict()}))
-    assert Plan.resumed(saved, "run", "digits") == plan
-    assert Plan.resumed(saved, "run", "digits", pairs=[1, 2], epochs=None) == plan
+def test_a_recipe_survives_json():
+    shape = {"pairs": (1, 2), "filters": (3, 4), "milestones": (0.5,), "schedule": "step"}
+    recipe = Recipe.of("digits", **shape)
+    saved = Recipe.from_dict(json.loads(json.dumps(recipe.to_dict())))
+    assert saved == recipe
+    assert saved.resumed("run", "digits", pairs=[1, 2], epochs=None, devices="2").devices == "2"
     with pytest.raises(ValueError, match="unknown setting"):
-        Recipe.from_dict({"momentum": 0.9})
+        Recipe.from_dict({"preset": "digits", "momentum": 0.9})
 
 
-def test_moving_average_is_what_is_saved(tmp_path, tiny):
+@pytest.mark.parametrize("option", [{"milestones": (0.5,)}, {"hold": 0.5}, {"decay": 0.5}])
+def test_options_of_another_schedule(option):
+    with pytest.raises(ValueError, match=r"belongs to the .* schedule, .*--schedule"):
+        Recipe.of("digits", schedule="linear" if "decay" in option else "cosine", **option)
+
+
+def test_muon_has_no_weight_decay():
+    assert Recipe.of("digits-classifier", muon=True).weight_decay == 0
+    with pytest.raises(ValueError, match="no weight decay with Muon"):
+        Recipe.of("digits", muon=True, weight_decay=0.1)
+
+
+def test_every_option_says_what_it_is():
+    assert all(entry.metadata["help"].endswith(".") for entry in OPTIONS.values())
+    assert all(e.metadata["shown"] for e in OPTIONS.values() if e.default is None)
+
+
+def test_ema_weights_are_what_is_saved(tmp_path, tiny):
     tiny(tmp_path / "run", ema=0.9, max_steps=5)
-    state = Checkpoint.read(tmp_path / "run" / "checkpoint.pt")
-    flow = load_flow(tmp_path / "run")
+    found, flow = state(tmp_path / "run"), load_flow(tmp_path / "run")
     for name, parameter in flow.named_parameters():
         mask = parameter != 0  # masked weights are not saved
-        assert torch.equal(parameter[mask], state.average[name][mask])
-        assert not torch.equal(state.model[name], state.average[name])
-
-
-def test_moving_average_by_hand():
-    model = torch.nn.Linear(1, 1, bias=False)
-    average = MovingAverage(model, 0.9)
-    expected = model.weight.item()
-    for step in range(5):
-        with torch.no_grad():
-            model.weight.fill_(float(step))
-        decay = min(0.9, (1 + step) / (10 + step))
-        expected = decay * expected + (1 - decay) * step
-        average.update(model, step)
-    assert average.weights["weight"].item() == pytest.approx(expected, rel=1e-5)
+        assert torch.equal(parameter[mask], found["averaged"][name][mask])
+        assert not torch.equal(found["model"][name], found["averaged"][name])
 
 
 @pytest.mark.parametrize("precision", ["bf16", "tf32", "float64"])
@@ -146,28 +167,80 @@ def test_precisions(tmp_path, tiny, precision):
     assert figures["validation"]["bpd"] == pytest.approx(plain["validation"]["bpd"], abs=0.02)
 
 
-def test_accumulation_changes_nothing_but_memory(tmp_path, tiny):
-    tiny(tmp_path / "one", precision="float64", max_steps=3)
-    tiny(tmp_path / "two", precision="float64", max_steps=3, accumulate=5)
-    a, b = (Checkpoint.read(tmp_path / run / "checkpoint.pt").model for run in ("one", "two"))
-    assert all((a[name] - b[name]).abs().max() < 1e-10 for name in a)
-
-
 def test_what_a_run_leaves(tmp_path, tiny):
-    cadence = Cadence(samples=10, checkpoint=0, sample_count=4)
-    figures = tiny(tmp_path / "run", cadence, epochs=1, max_steps=0, batch_size=100)
+    given = {"epochs": 1, "max_steps": 0, "batch_size": 100, "sample_every": 10}
+    figures = tiny(tmp_path / "run", sample_count=4, checkpoint_every=0, **given)
     folder = RunFolder(tmp_path / "run")
-    assert folder.read_configuration()["plan"]["recipe"]["batch_size"] == 100
-    kinds = {row["kind"] for row in folder.read_metrics()}
-    assert kinds == {"train", "validation"}
-    assert sorted(p.name for p in folder.samples.iterdir()) == [
-        "step_0000010.png",
-        "step_0000013.png",
-    ]
-    assert (folder.path / "tensorboard").is_dir()
+    assert folder.read()["recipe"]["batch_size"] == 100
+    assert {row["kind"] for row in folder.metrics()} == {"train", "validation"}
+    names = ["step_0000010.png", "step_0000013.png"]
+    assert sorted(path.name for path in folder.samples.iterdir()) == names
+    assert not (folder.path / "tensorboard").exists()
     assert figures["best"] == figures["validation"]["bpd"]
     for place in (folder.path, folder.last, folder.best):
         assert Flow.load(place).shape == load_flow(place).shape == (1, 8, 8)
+
+
+def test_curves_for_tensorboard(tmp_path, tiny, monkeypatch):
+    pytest.importorskip("tensorboard")
+    tiny(tmp_path / "run", tensorboard=True)
+    assert list((tmp_path / "run" / "tensorboard").iterdir())
+    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
+    with pytest.raises(RunError, match=r"pip install mintnet\[tensorboard\]"):
+        tiny(tmp_path / "other", tensorboard=True)
+
+
+class Slow:
+    """A flow whose samples take a while, and what it drew."""
+
+    def __init__(self, seconds):
+        self.seconds, self.drawn = seconds, []
+
+    def sample_latents(self, count, seed):
+        return torch.zeros(count, 1, 2, 2)
+
+    def decode(self, z):
+        self.now += self.seconds * len(z)
+        self.drawn.append(len(z))
+        return z.byte()
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.1, 3.0, 100.0])
+def test_samples_take_a_tenth_of_a_run(monkeypatch, seconds):
+    flow, elapsed = Slow(seconds), 0.0
+    flow.now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: flow.now)
+    sampler = Sampler(64)
+    for number in range(1, 11):
+        elapsed += 100.0
+        images = sampler.draw(flow, elapsed, last=number == 10)
+    assert sampler.spent == pytest.approx(flow.now)
+    assert sampler.spent <= max(0.1 * elapsed, seconds)
+    assert images is None or len(images) <= 64
+    if seconds <= 0.1:
+        assert len(images) == 64
+    if seconds == 3.0:
+        assert len(images) >= 4
+
+
+def test_the_first_lines_of_a_run(tmp_path, capsys):
+    """The split of a folder, the size of the run, and how long it will take."""
+    pictures(tmp_path / "pictures", 30)
+    given = {"size": 8, "pairs": (1, 1), "filters": (2, 1), "sample_every": 0, "batch_size": 2}
+    run, data = tmp_path / "run", str(tmp_path / "pictures")
+    train("folder", run, data=data, progress=ConsoleProgress(), max_steps=3, **given)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "folder: 27 training, 3 test, 1 held out of training"
+    assert "parameters; 3 steps of 2 images on" in lines[1]
+
+
+def test_the_time_is_estimated(tmp_path, tiny, monkeypatch, capsys):
+    from mintnet.training.run import Run
+
+    count = Run._count
+    monkeypatch.setattr(Run, "_count", lambda self, outcome, _: count(self, outcome, 30.0))
+    tiny(tmp_path / "run", progress=ConsoleProgress())
+    assert "about 2 minutes to go, 30 s a step" in capsys.readouterr().out
 
 
 def test_no_validation_trains_on_everything(tmp_path, tiny):
@@ -175,19 +248,21 @@ def test_no_validation_trains_on_everything(tmp_path, tiny):
     assert figures["best"] is None and not (tmp_path / "run" / "best").exists()
 
 
+def pictures(folder, count):
+    folder.mkdir()
+    for k in range(count):
+        Image.new("RGB", (16, 16), (k, 2 * k, 3 * k)).save(folder / f"{k}.png")
+
+
 def test_a_folder_of_pictures(tmp_path):
-    from PIL import Image
-
-    from mintnet.training import train
-
-    (tmp_path / "pictures").mkdir()
-    for k in range(20):
-        Image.new("RGB", (16, 16), (k, 2 * k, 3 * k)).save(tmp_path / "pictures" / f"{k}.png")
-    options = {"size": 8, "pairs": (1, 1), "filters": (2, 1), "max_steps": 2, "batch_size": 4}
-    cadence = Cadence(samples=0)
-    data = str(tmp_path / "pictures")
-    train("folder", tmp_path / "run", data=data, cadence=cadence, **options)
-    assert Flow.load(tmp_path / "run").shape == (3, 8, 8)
+    pictures(tmp_path / "pictures", 20)
+    options = {"pairs": (1, 1), "filters": (2, 1), "max_steps": 2, "batch_size": 4}
+    given = {"data": str(tmp_path / "pictures"), "sample_every": 0, "batch_size": 4}
+    train("folder", tmp_path / "run", size=8, grey=True, **{**options, **given})
+    assert Flow.load(tmp_path / "run").shape == (1, 8, 8)
+    # a model to start from brings size, colour and network
+    train("folder", tmp_path / "two", init=str(tmp_path / "run"), max_steps=1, **given)
+    assert Flow.load(tmp_path / "two").shape == (1, 8, 8)
 
 
 def test_places_where_there_is_no_model(tmp_path):
@@ -196,28 +271,3 @@ def test_places_where_there_is_no_model(tmp_path):
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(ModelFileError, match="not saved any weights"):
         locate(tmp_path)
-
-
-def test_images_far_out_have_the_gradient_of_others():
-    z = torch.tensor([1.0, 30.0, 1e4, 1e6], dtype=torch.float64, requires_grad=True)
-    losses = z.square() / 2
-    found = tempered(losses, ceiling=500.0, reach=50.0)
-    assert torch.equal(found[:2], losses[:2])  # as they are
-    assert bool((found[2:] > 500).all() and (found[2:] < 500 + 50 * 30).all())
-    found.sum().backward(retain_graph=True)
-    relative = (z.grad * z).detach()  # by so much the loss falls as z does
-    assert relative[1] == 900 and bool((relative[2:] < 101).all() and (relative[2:] > 90).all())
-    nothing_yet = tempered(losses, math.inf, 50.0)
-    assert torch.equal(nothing_yet, losses)
-    z.grad = None
-    nothing_yet.sum().backward()
-    assert torch.equal(z.grad, z.detach())
-    assert tempered(losses, 1.0, math.inf) is losses  # a classifier's
-
-
-def test_the_ceiling_and_the_bound_follow_the_usual_loss():
-    usual = UsualLoss()
-    assert usual.ceiling(5.0) == math.inf
-    for _ in range(60):
-        usual.add(100.0)
-    assert usual.ceiling(5.0) == pytest.approx(105.0)

@@ -9,18 +9,16 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     from mintnet.data import load
     from mintnet.models.locate import load_flow
-    from mintnet.training import Cadence, Devices, evaluate, train
-    from mintnet.training.devices import is_first_process
+    from mintnet.training import Devices, evaluate, is_first_process, train
 
     call = json.loads(sys.argv[1])
-    devices = Devices(call.pop("devices", None), accelerator="cpu")
     if call.pop("do", "train") == "evaluate":
-        result = evaluate(load_flow(call["model"]), load("digits", "test"), devices=devices)
-        figures = result.to_dict()
+        devices = Devices(call["devices"], accelerator="cpu")
+        figures = evaluate(load_flow(call["model"]), load("digits", "test"), devices=devices)
+        figures = figures.to_dict()
     else:
-        cadence = Cadence(**call.pop("cadence", {}))
         try:
-            figures = train(devices=devices, cadence=cadence, **call)
+            figures = train(accelerator="cpu", **call)
         except ValueError as error:
             print(error, file=sys.stderr)
             raise SystemExit(1) from None

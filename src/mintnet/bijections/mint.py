@@ -88,6 +88,8 @@ class MintLayer(TriangularBijection):
             self.register_parameter(f"bias{index}", nn.Parameter(torch.empty(mask.shape[0])))
         self.raw_t = nn.Parameter(torch.empty(self.event_shape))
         self.reset_parameters()
+        hidden = channels * filters  # three convolutions, one multiplication and addition a tap
+        self.work = 2.0 * kernel_size**2 * hidden * (hidden + 2 * channels) * size[0] * size[1]
 
     weight1: nn.Parameter
     weight2: nn.Parameter
@@ -147,14 +149,6 @@ class MintLayer(TriangularBijection):
         if self.channels == 1:
             return None
         return MintBlocks(self.evaluator(), self.name, self.ordering)
-
-    @property
-    def work(self) -> float:
-        """Multiplications and additions of the three convolutions for one sample."""
-        channels, height, width = self.event_shape
-        taps = self.kernel_size**2
-        hidden = channels * self.filters
-        return 2.0 * taps * hidden * (hidden + 2 * channels) * height * width
 
     def start(self, z: Tensor) -> Tensor:
         """x₀ = z / t, as in the paper."""

@@ -85,7 +85,7 @@ class MintEvaluator:
         if given is None:
             return self.biases
         width = len(self.product) * self.product.shape[-1]
-        return given.split([width, width, len(self.t)], 1)
+        return tuple(given.split([width, width, len(self.t)], 1))
 
     def _first(self, x: Tensor, b1: Tensor) -> Tensor:
         return _convolved(_channels_last(x), self.weights[0], b1)
@@ -203,9 +203,10 @@ def slope_sums(d1: Tensor, d2: Tensor, product: Tensor) -> Tensor:
     copies = product.shape[:2]
     if d1.device.type == "cpu":  # with channels last in memory this is the faster order
         mixed = torch.einsum("bcjhw,cij->bcihw", d1.unflatten(1, copies), product)
-        return (d2.unflatten(1, copies) * mixed).sum(2).contiguous()
-    sums: Tensor = (d2 * mix(d1, product)).unflatten(1, copies).sum(2)
-    return sums
+    else:
+        mixed = mix(d1, product).unflatten(1, copies)
+    sums: Tensor = (d2.unflatten(1, copies) * mixed).sum(2)
+    return sums.contiguous()
 
 
 def _convolved(

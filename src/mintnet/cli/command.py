@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 Model = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
 Count = Annotated[int, tyro.conf.arg(aliases=["-n"])]
 
+# Options that may be left out; their texts say what happens then.
+File = Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")]
+Folder = Annotated[Path | None, tyro.conf.arg(metavar="DIR", help_behavior_hint="")]
+Name = Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")]
+Whole = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="")]
+Number = Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")]
+
 
 class FlawedResult(ValueError):
     """The work is done and its figures are worth keeping, but something in it failed.
@@ -35,7 +42,7 @@ class FlawedResult(ValueError):
 class Command(ABC):
     """A command: its options are its fields."""
 
-    json: Path | None = None
+    json: File = None
     """Write the figures into this file, as JSON."""
 
     typed = "mintnet"  # how it was called, for figures that are to be measured again
@@ -65,18 +72,14 @@ class ModelCommand(Command):
 
     model: Model
     """A run folder, a saved model folder, or the name of a shipped model."""
-
     device: str = "auto"
     """Where to compute: cpu, cuda, or auto for a GPU if there is one."""
-
     solver: Literal["auto", "wavefront", "fixed-point", "bisection"] = "auto"
     """How layers are inverted."""
-
-    step: float | None = None
+    step: Number = None
     """α of Algorithm 1, with --solver fixed-point; 1 if not given."""
-
-    max_steps: int | None = None
-    """T of Algorithm 1, with --solver fixed-point; 120 if not given."""
+    solver_steps: Whole = None
+    """The most steps of Algorithm 1 in each layer, with --solver fixed-point; 120 if not given."""
 
     def open(self) -> OpenModel:
         """The model, on its device."""
@@ -91,9 +94,9 @@ class ModelCommand(Command):
         if self.solver == "fixed-point":
             return FixedPoint(
                 step=1.0 if self.step is None else self.step,
-                max_steps=120 if self.max_steps is None else self.max_steps,
+                max_steps=120 if self.solver_steps is None else self.solver_steps,
             )
-        for name, value in (("--step", self.step), ("--max-steps", self.max_steps)):
+        for name, value in (("--step", self.step), ("--solver-steps", self.solver_steps)):
             if value is not None:
                 raise ValueError(
                     f"{name} belongs to Algorithm 1, and the solver is {self.solver}; "
@@ -103,27 +106,32 @@ class ModelCommand(Command):
 
 
 @dataclass(kw_only=True)
-class DataCommand(ModelCommand):
-    """A command about a trained model and images of its kind."""
+class DataOptions:
+    """Which images a command takes."""
 
-    data: Path | None = None
-    """The folder with the data set's files; digits need none, nor does MNIST where a few do."""
-
-    data_set: Annotated[str | None, tyro.conf.arg(aliases=["--name"])] = None
+    data: Folder = None
+    """Folder with the data set's files; the one it was trained on if not given. Digits need none,
+    and of MNIST some test images ship with the package."""
+    data_set: Name = None
     """The data set, where it is not the model's own: digits, mnist, cifar10, imagenet32, folder."""
-
     split: Literal["test", "train"] = "test"
     """Which part of the data set."""
 
-    def images(self, model: OpenModel, few: bool = False) -> ImageData:
-        """The images that the options name; ``few`` as of `OpenModel.images`."""
+    def images(self, model: OpenModel) -> ImageData:
+        """The images that the options name; says so where they are those of the package."""
         from mintnet.cli.output import console
         from mintnet.data.mnist_slice import SLICE
 
-        data = model.images(self.data, self.data_set, self.split, few)
+        data = model.images(self.data, self.data_set, self.split)
         if data.name == SLICE:
-            words = (
-                f"{len(data)} test images of MNIST come with the package; --data DIR takes others"
+            console().print(
+                f"These are the {len(data)} images of MNIST's test set that ship with the package; "
+                "--data DIR takes all 10,000.",
+                style="dim",
             )
-            console().print(words, style="dim")
         return data
+
+
+@dataclass(kw_only=True)
+class DataCommand(DataOptions, ModelCommand):
+    """A command about a trained model and images of its kind."""

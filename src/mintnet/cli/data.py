@@ -10,7 +10,7 @@ import tyro
 from rich.markup import escape
 
 from mintnet.cli.command import Command
-from mintnet.cli.output import console
+from mintnet.cli.output import Tasks, console
 
 Name = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
 Folder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")]
@@ -23,7 +23,6 @@ class Get(Command):
 
     name: Name
     """digits, mnist, cifar10 or imagenet32."""
-
     folder: Folder = Path("data")
     """Where to; a subfolder of the set's name is made."""
 
@@ -31,7 +30,8 @@ class Get(Command):
         from mintnet.data import get
 
         out = console()
-        with out.status(f"getting {self.name}"):
+        with Tasks(out) as task:
+            task(f"getting {self.name}")
             files = get(self.name, self.folder)
         if not files:
             out.print(f"{self.name}: comes with the package, there is nothing to get")
@@ -46,7 +46,6 @@ class VerifyFiles(Command):
 
     name: Name
     """digits, mnist, cifar10 or imagenet32."""
-
     folder: Folder = Path("data")
     """Where they are."""
 

@@ -12,30 +12,28 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from mintnet.cli.command import Command
-from mintnet.cli.demo_pretrained import NAME, show_pretrained
-from mintnet.cli.output import console, strong
+from mintnet.cli.command import Command, Whole
+from mintnet.cli.output import Tasks, console, print_check, strong, write_picture
+
+SHIPPED_MODEL = "mnist"
+SAMPLES = 16
 
 
 @dataclass(kw_only=True)
 class Demo(Command):
     """Check a small network, train one on digits, show the MNIST model of the package, report.
 
-    The report compares the trained one with simple models.
+    The report shows the best pictures, and compares the trained model with simple ones.
     """
 
     run_folder: Annotated[Path, tyro.conf.arg(name="run")] = Path("runs/demo")
     """Run folder; with a finished run in it, the next free number is added to the name."""
-
-    epochs: int | None = None
+    epochs: Whole = None
     """Passes over the training images, if not the preset's."""
-
     seed: int = 0
     """Of everything."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.models.storage import SHIPPED
-
         out, numbers = console(), count(1)
 
         def head(words: str) -> None:
@@ -49,11 +47,13 @@ class Demo(Command):
         run = Path(trained["run"])
         head("Two simple models of the same digits, to compare with")
         figures["baselines"] = _baselines(out)
-        if NAME in SHIPPED:
-            head("A density model of MNIST that comes with the package")
-            figures["pretrained"] = show_pretrained(out, run, self.seed)
+        head("A density model of MNIST that comes with the package")
+        figures["pretrained"] = show_pretrained(out, run, self.seed)
         head("The report")
-        return {**figures, **self._report(out, run, figures["baselines"])}
+        figures |= self._report(out, run, figures)
+        head("What to try next")
+        _next_steps(out, run)
+        return figures
 
     def _train(self, out: Console) -> dict[str, Any]:
         from mintnet.training import ConsoleProgress, train
@@ -65,19 +65,19 @@ class Demo(Command):
             folder,
             resume=True,  # a run that was interrupted goes on
             progress=ConsoleProgress(out),
-            epochs=self.epochs,
+            **({} if self.epochs is None else {"epochs": self.epochs}),
             seed=self.seed,
         )
 
-    def _report(self, out: Console, run: Path, baselines: dict[str, float]) -> dict[str, Any]:
-        from mintnet.cli.report import Report, collect, finish
-        from mintnet.figures.gather import Amounts
-        from mintnet.figures.report import Headline
+    def _report(self, out: Console, run: Path, figures: dict[str, Any]) -> dict[str, Any]:
+        from mintnet.analysis import Headline
+        from mintnet.cli.report import Report, finish
 
-        command = Report(model=str(run), device="cpu", seed=self.seed)
-        contents = collect(command, out, command.open(), Amounts(likelihood=10**6, seconds=15.0))
-        bpd = contents.bits_per_dim
-        assert bpd is not None
+        command = Report(
+            model=str(run), device="cpu", seed=self.seed, likelihood=10**6, time_limit=10.0
+        )
+        found = command.collect(out, command.open())
+        baselines, bpd = figures["baselines"], found.bits_per_dim or 0.0
         best = min(baselines.values())
         gain = Headline(
             f"{best - bpd:.2f}",
@@ -85,10 +85,23 @@ class Demo(Command):
             ", ".join(f"{name} {value:.3f}" for name, value in baselines.items()),
             good=bpd < best,
         )
-        figures = finish(out, run / "report.html", contents, [gain])
-        page = (run / "report.html").resolve()
-        out.print(f"\nOpen it in a browser: {strong(page.as_uri())}")
-        return figures
+        found.headlines.insert(1, gain)
+        shown = figures["pretrained"]
+        found.gallery = [
+            (
+                "MNIST, drawn from the model of the package",
+                f"{SAMPLES} draws, each verified. The sections below are about the model of "
+                "digits that was trained just now.",
+                Path(shown["samples_picture"]).read_bytes(),
+            ),
+            (
+                "Between four MNIST images",
+                "Test images in the corners (LeCun, Cortes and Burges; CC BY-SA 3.0), and what "
+                "lies between their codes.",
+                Path(shown["interpolation_picture"]).read_bytes(),
+            ),
+        ]
+        return finish(out, run / "report.html", found)
 
 
 def check_a_network(out: Console, seed: int = 0) -> dict[str, Any]:
@@ -123,19 +136,69 @@ def check_a_network(out: Console, seed: int = 0) -> dict[str, Any]:
     )
     solution = net.solve(z)
     back = solution.require("This should not happen with a network of this size.")
-    error = float((back - x).abs().max())
+    error, residual = float((back - x).abs().max()), float(solution.residual.max())
     out.print(
         f"Inverted layer by layer, x comes back to {error:.1e}; run forward again, z is met to "
-        f"{float(solution.residual.max()):.1e} of its largest entry."
+        f"{residual:.1e} of its largest entry."
     )
     if difference > 1e-9:
         raise ArithmeticError(f"log-determinants differ by {difference:.1e}, expected at most 1e-9")
-    seconds = time.perf_counter() - started
     return {
         "log_det_difference": difference,
         "round_trip_error": error,
-        "residual": float(solution.residual.max()),
+        "residual": residual,
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def show_pretrained(out: Console, folder: Path, seed: int = 0) -> dict[str, Any]:
+    """Samples, an interpolation and the likelihood of a few test images by the shipped model."""
+    import torch
+
+    from mintnet.analysis import codes_between, residual_check
+    from mintnet.data.mnist_slice import mnist_slice
+    from mintnet.figures import image_grid
+    from mintnet.models import Flow
+    from mintnet.models.storage import SHIPPED, read_config
+    from mintnet.training import evaluate
+
+    flow, data = Flow.from_pretrained(SHIPPED_MODEL), mnist_slice()
+    never = "This should not happen with a model of the package."
+    started = time.perf_counter()
+    with Tasks(out) as task, torch.no_grad():
+        z = flow.sample_latents(SAMPLES, 1.0, seed)
+        solution = flow.solve(z, progress=task(f"drawing {SAMPLES} digits"))
+        seconds = time.perf_counter() - started
+        codes = codes_between(flow.encode(data.images[:4]))
+        between = flow.solve(codes, progress=task("64 digits between four"))
+        task("bits per dimension")
+        found = evaluate(flow, data, batch_size=32)
+    samples, words = write_picture(
+        image_grid(flow.to_images(solution.require(never)), flow.levels),
+        folder / "mnist-samples.png",
+    )
+    facts = residual_check(flow.net, solution)
+    out.print(f"{SAMPLES} new digits in {seconds:.1f} s: {words}")
+    print_check(out, facts)
+    interpolation, words = write_picture(
+        image_grid(flow.to_images(between.require(never)), flow.levels, 8),
+        folder / "mnist-interpolation.png",
+    )
+    out.print(f"Between four test images, in the corners: {words}")
+    known = read_config(SHIPPED[SHIPPED_MODEL]).get("test_bits_per_dim")
+    out.print(
+        f"{found.bits_per_dim:.3f} ± {found.standard_error:.3f} bits per dimension for the first "
+        f"{len(data)} test images of MNIST (LeCun, Cortes and Burges; CC BY-SA 3.0), which come "
+        f"with the package too; all 10,000 have {known}."
+    )
+    return {
+        "samples_picture": samples,
+        "interpolation_picture": interpolation,
+        "bits_per_dim": found.bits_per_dim,
+        "standard_error": found.standard_error,
+        "images": len(data),
         "seconds": seconds,
+        **facts,
     }
 
 
@@ -152,10 +215,7 @@ def free_folder(folder: Path) -> Path:
     while True:
         run = RunFolder(candidate)
         try:
-            if run.is_empty():
-                return candidate
-            saved, state = run.read_configuration(), run.read_checkpoint()
-            if state is not None and state.step < saved["steps"]:
+            if run.is_empty() or (run.read() and not run.is_finished()):
                 return candidate
         except RunError:
             pass  # something else is there, or a run that cannot go on
@@ -176,3 +236,17 @@ def _baselines(out: Console) -> dict[str, float]:
     for name, value in found.items():
         out.print(f"{name}: {value:.3f} bits per dimension on the test images")
     return found
+
+
+def _next_steps(out: Console, run: Path) -> None:
+    page = (run / "report.html").resolve()
+    lines = {
+        f"open {page.as_uri()}": "the report, in a browser",
+        "mintnet sample mnist -n 16": "more digits",
+        "mintnet explain mnist-classifier test:7": "what a classifier sees in a picture",
+        "mintnet train folder --data PICTURES": "a model of your own pictures",
+        f"mintnet train digits --run {run} --resume --epochs 200": "train this one on",
+    }
+    width = max(map(len, lines))
+    for command, words in lines.items():
+        out.print(f"  {strong(command)}{' ' * (width - len(command))}  {words}")

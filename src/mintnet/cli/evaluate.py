@@ -1,19 +1,25 @@
-"""mintnet evaluate: how good a model is on a whole set of images."""
+"""`mintnet evaluate`: how good a model is on a whole set of images."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
+from rich.markup import escape
 
-from mintnet.cli.command import Command, Model
-from mintnet.cli.output import console
+from mintnet.cli.command import Command, DataOptions, File, Model, Name, Whole
+from mintnet.cli.output import check_output, console, free_place, write_picture
+
+if TYPE_CHECKING:
+    from mintnet.cli.model import OpenModel
+    from mintnet.data import ImageData
+    from mintnet.training import Devices
 
 
 @dataclass(kw_only=True)
-class Evaluate(Command):
+class Evaluate(DataOptions, Command):
     """How good a model is on a whole set of images: bits per dimension, or accuracy.
 
     Density models: mean bits per dimension with its standard error; the dequantization noise of
@@ -24,54 +30,69 @@ class Evaluate(Command):
 
     model: Model
     """A run folder, a saved model folder or the name of a shipped model."""
-    data: Path | None = None
-    """Folder with the data set's files; the one it was trained on if not given."""
     draws: int = 1
-    """Draws of dequantization noise for each image."""
-    data_set: Annotated[str | None, tyro.conf.arg(aliases=["--name"])] = None
-    """The data set, where it is not the model's own: digits, mnist, cifar10, imagenet32, folder."""
-    split: Literal["test", "train"] = "test"
-    """Which part of the data set."""
+    """Dequantization draws for each image."""
     count: Annotated[int | None, tyro.conf.arg(aliases=["-n"])] = None
     """How many images, from the first on; all if not given."""
     seed: int = 0
-    """Of the noise."""
+    """Of the dequantization noise."""
     batch_size: int = 100
     """Images at a time, on each device; figures do not depend on it."""
-    devices: str | None = None
+    devices: Name = None
     """A number, or auto for all there are."""
-    nodes: int | None = None
+    nodes: Whole = None
     """Machines."""
     accelerator: Literal["auto", "cpu", "cuda", "gpu", "mps"] = "auto"
     """Kind of device."""
-    out: Path | None = None
-    """The picture about a classifier; evaluation.png if not given."""
+    out: File = None
+    """The picture about a classifier; evaluation.png if not given, numbered if that is taken."""
 
     def run(self) -> dict[str, Any]:
-        """Evaluate, and return the figures."""
+        from mintnet.cli.model import open_model
+        from mintnet.models import Flow
+        from mintnet.training import Devices
+
+        opened = open_model(self.model, "cpu")  # `evaluate` moves it
+        flow = isinstance(opened.model, Flow)
+        if flow and self.out is not None:
+            raise ValueError("--out is for classifiers; a density model has no picture here")
+        if not flow and self.draws != 1:
+            raise ValueError(
+                f"{self.model} is a classifier: its images get no noise, so --draws has no meaning"
+            )
+        place = free_place(self.out, "evaluation.png")
+        if not flow:
+            check_output(place, [".png"])
+        data = self.images(opened)
+        data = data if self.count is None else data.first(self.count)
+        given = {"devices": self.devices, "nodes": self.nodes}
+        devices = Devices(
+            **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
+            accelerator=self.accelerator,
+        )
+        measured = (
+            self._density(opened, data, devices)
+            if flow
+            else self._classifier(opened, data, devices, place)
+        )
+        return {
+            "model": self.model,
+            "data": data.name,
+            "split": self.split,
+            "precision": str(opened.model.dtype).removeprefix("torch."),
+            **measured,
+        }
+
+    def _density(self, opened: OpenModel, data: ImageData, devices: Devices) -> dict[str, Any]:
         import torch
 
         from mintnet.analysis.origin import machine
-        from mintnet.cli.classifier import is_classifier
-        from mintnet.cli.evaluate_classifier import evaluate_classifier
-        from mintnet.models.flow import Flow
-        from mintnet.models.locate import locate
         from mintnet.precision import true_float32
-        from mintnet.training import Devices, evaluate
-        from mintnet.training.data import data_of
+        from mintnet.training import evaluate
         from mintnet.training.devices import is_first_process
 
-        folder = locate(self.model)
-        if is_classifier(self.model):
-            return evaluate_classifier(self)
-        if self.out is not None:
-            raise ValueError("--out is for classifiers; a density model has no picture here")
-        data = data_of(folder, self.split, self.data_set, self.data)
-        data = data if self.count is None else data.first(self.count)
-        flow = Flow.load(folder)
-        devices = Devices(self.devices, self.nodes, self.accelerator)
         result = evaluate(
-            flow,
+            opened.flow,
             data,
             draws=self.draws,
             seed=self.seed,
@@ -82,16 +103,40 @@ class Evaluate(Command):
             console().print(
                 f"{self.model}: {result.bits_per_dim:.4f} ± {result.standard_error:.4f} bits per "
                 f"dimension on {result.images:,} {self.split} images of {data.name}, "
-                f"{result.draws} draw{'s' if result.draws > 1 else ''} of noise",
+                f"{result.draws} dequantization draw{'s' if result.draws > 1 else ''} each",
                 markup=False,
             )
+        cuda = self.accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
         with true_float32():  # as `evaluate` computes
-            where = machine(torch.device("cuda" if devices.cuda else "cpu"))
-        return {
-            "model": self.model,
-            "data": data.name,
-            "split": self.split,
-            "precision": str(next(flow.parameters()).dtype).removeprefix("torch."),
-            **result.to_dict(),
-            "machine": where,
-        }
+            where = machine(torch.device("cuda" if cuda else "cpu"))
+        return {**result.to_dict(), "machine": where}
+
+    def _classifier(
+        self, opened: OpenModel, data: ImageData, devices: Devices, place: Path
+    ) -> dict[str, Any]:
+        from mintnet.figures.classification import evaluation_picture
+        from mintnet.models.labelled import ImageClassifier
+        from mintnet.training import evaluate_classifier
+        from mintnet.training.devices import is_first_process
+
+        assert isinstance(opened.model, ImageClassifier)
+        found = evaluate_classifier(opened.model, data, batch_size=self.batch_size, devices=devices)
+        figures = found.to_dict()
+        if not is_first_process():
+            return figures
+        names, share = opened.class_names(data.name), 100 * found.accuracy
+        title = (
+            f"{self.model}: {share:.2f} % of {len(data):,} {self.split} images of {data.name} "
+            "are right"
+        )
+        picture = evaluation_picture(found, data.images, data.levels, names, title)
+        written, words = write_picture(picture, place)
+        out = console()
+        out.print(
+            f"[bold]{share:.2f} % right[/] (± {100 * found.standard_error:.2f}), "
+            f"{figures['errors']:,} mistakes in {len(data):,} {self.split} images of "
+            f"{escape(data.name)}; cross entropy {found.nats:.4f} nats, calibration error "
+            f"{100 * found.calibration.error:.2f} %"
+        )
+        out.print(f"{words}: confusion, reliability and the most confident mistakes")
+        return {**figures, "picture": written}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from mintnet.cli.command import Command, Model
-from mintnet.cli.output import console, strong
+from mintnet.cli.output import check_new_folder, console, strong
 
 
 @dataclass(kw_only=True)
@@ -22,10 +22,8 @@ class Export(Command):
 
     model: Model
     """A run folder, a saved model folder, or the name of a shipped model."""
-
     out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT")]
     """The model folder, new or empty."""
-
     precision: Literal["half", "kept"] = "half"
     """Of the weights: half, or kept as it is."""
 
@@ -34,8 +32,7 @@ class Export(Command):
         from mintnet.models.locate import load_model, locate
         from mintnet.models.storage import WEIGHTS, export_model
 
-        if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
-            raise ValueError(f"{self.out} is there already and not empty; name another folder")
+        check_new_folder(self.out)
         source = locate(self.model)
         load_model(source)  # a damaged model is not passed on
         rounding = export_model(source, self.out, half=self.precision == "half")

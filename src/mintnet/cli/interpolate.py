@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from mintnet.cli.command import DataCommand
+from mintnet.cli.command import DataCommand, File
 from mintnet.cli.output import (
     PICTURES,
-    certificate,
+    Tasks,
     check_output,
     console,
-    print_certificate,
-    progress,
+    free_place,
+    print_check,
     write_picture,
 )
 
@@ -26,21 +25,22 @@ class Interpolate(DataCommand):
 
     places: Annotated[tuple[int, int, int, int] | None, tyro.conf.arg(name="images")] = None
     """Which four images, by their places in the data set; drawn with --seed if not given."""
-
     seed: int = 0
     """Draws the four images."""
-
-    out: Path = Path("interpolation.png")
-    """The picture."""
+    out: File = None
+    """The picture; interpolation.png if not given, numbered if that is taken."""
 
     def run(self) -> dict[str, Any]:
         import torch
 
-        from mintnet.figures import ANGLES, codes_between, image_grid, solve_in_batches
+        from mintnet.analysis import ANGLES, codes_between, residual_check
+        from mintnet.figures import image_grid
 
-        check_output(self.out, PICTURES)
+        place = free_place(self.out, "interpolation.png")
+        check_output(place, PICTURES)
         out, model = console(), self.open()
-        data = self.images(model, few=True)
+        flow, solver = model.flow, self.chosen_solver()
+        data = self.images(model)
         if self.places is None:
             generator = torch.Generator().manual_seed(self.seed)
             chosen = torch.randperm(len(data), generator=generator)[:4].tolist()
@@ -51,14 +51,13 @@ class Interpolate(DataCommand):
                 f"--images takes four places from 0 to {len(data) - 1}; got "
                 f"{', '.join(map(str, chosen))}"
             )
-        four = data.images[chosen].to(model.device)
-        z = codes_between(model.flow, four)
-        with progress(out, "between", len(z)) as tick:
-            solution = solve_in_batches(model.flow, z, self.chosen_solver(), tick=tick)
-        between = model.flow.to_images(solution.require("Nothing was written. Use --solver auto."))
-        path, words = write_picture(image_grid(between, model.flow.levels, 8), self.out)
-        facts = certificate(solution)
+        with Tasks(out) as task, torch.no_grad():
+            z = codes_between(flow.encode(data.images[chosen].to(flow.device)))
+            solution = flow.solve(z, solver, progress=task("64 images between four"))
+        between = flow.to_images(solution.require("Nothing was written. Use --solver auto."))
+        path, words = write_picture(image_grid(between, flow.levels, 8), place)
+        facts = residual_check(flow.net, solution)
         out.print(f"Between images {', '.join(map(str, chosen))} of {data.name}, in the corners.")
-        print_certificate(out, facts)
+        print_check(out, facts)
         out.print(words)
         return {"picture": path, "images": chosen, "angles": list(ANGLES), **facts}

@@ -8,95 +8,87 @@ from typing import Any
 
 import torch
 
+from mintnet.analysis.summary import class_names
 from mintnet.data import ImageData
-from mintnet.models import Flow
-from mintnet.models.locate import load_flow, locate
+from mintnet.models import Classifier, Flow
+from mintnet.models.base import Model
+from mintnet.models.locate import load_model, locate
 from mintnet.models.storage import read_config
 
 
 @dataclass(frozen=True)
 class OpenModel:
-    """A density model with its configuration.
+    """A model of any kind with its configuration."""
 
-    Attributes:
-        name: as it was asked for.
-        folder: where its weights are.
-        flow: the model.
-        config: what was saved with it.
-    """
-
-    name: str
-    folder: Path
-    flow: Flow
-    config: dict[str, Any]
+    name: str  # as it was asked for
+    folder: Path  # where its weights are
+    model: Model
+    config: dict[str, Any]  # what was saved with it
 
     @property
-    def device(self) -> torch.device:
-        """Where its weights are."""
-        return next(self.flow.parameters()).device
+    def flow(self) -> Flow:
+        """The model, if it is a density model."""
+        if not isinstance(self.model, Flow):
+            raise ValueError(
+                f"{self.name} is a {self.model.kind}, and this command is for density models; for "
+                f"classifiers there are train, evaluate, verify, explain, info and report"
+            )
+        return self.model
+
+    @property
+    def classifier(self) -> Classifier:
+        """The model, if it is a classifier that has an inverse."""
+        if isinstance(self.model, Flow):
+            raise ValueError(f"{self.name} is a density model, where a classifier is expected")
+        if not isinstance(self.model, Classifier):
+            raise ValueError(
+                f"{self.name} is a ResNet, which has no inverse; take an invertible classifier, "
+                f"such as one of the preset mnist-classifier"
+            )
+        return self.model
 
     @property
     def run(self) -> Path | None:
         """The run folder that the weights belong to, if they do."""
-        return run_of(self.name, self.folder)
+        places = (Path(self.name).expanduser(), self.folder, self.folder.parent)
+        marks = ("run.json", "metrics.jsonl")
+        return next((p for p in places if any((p / mark).is_file() for mark in marks)), None)
 
     @property
     def label(self) -> str:
         """A short name, for titles and files."""
-        return label_of(self.name, self.folder)
+        return (self.run or Path(self.name)).absolute().name or "model"
+
+    def class_names(self, data: str | None = None) -> tuple[str, ...]:
+        """What a classifier's classes are called."""
+        known = self.config.get("data")
+        own = known.get("name") if isinstance(known, dict) else None
+        return class_names(data or own, getattr(self.model, "classes", 0))
 
     def images(
-        self, folder: Path | None, name: str | None, split: str = "test", few: bool = False
+        self, folder: Path | None, name: str | None = None, split: str = "test"
     ) -> ImageData:
-        """Images for this model: from the folder given, or from where it was trained.
-
-        Args:
-            folder: with the files of the data set.
-            name: of the data set; the model's own if not given.
-            split: test or train.
-            few: take those of the package where no folder is known; not for figures.
-        """
+        """Images for this model: from the folder given, or from where it was trained."""
         from mintnet.training.data import images_for
 
-        data = images_for(self.config, self.name, split, name, folder, few)
-        if data.shape != self.flow.shape or data.levels > self.flow.levels:
+        data = images_for(self.config, self.name, split, name, folder, few=True)
+        if data.shape != self.model.shape or data.levels > self.model.levels:
             raise ValueError(
-                f"{self.name} is a model of images of shape {self.flow.shape} with "
-                f"{self.flow.levels} levels; {data.name} has {data.shape} and {data.levels}"
+                f"{self.name} is a model of images of shape {self.model.shape} with "
+                f"{self.model.levels} levels; {data.name} has {data.shape} and {data.levels}"
             )
         return data
 
 
-def run_of(name: str, folder: Path) -> Path | None:
-    """The run folder that weights in a folder belong to, if they do."""
-    places = (Path(name).expanduser(), folder, folder.parent)
-    marks = ("run.json", "metrics.jsonl", "metrics.csv")
-    return next((p for p in places if any((p / mark).is_file() for mark in marks)), None)
-
-
-def label_of(name: str, folder: Path) -> str:
-    """A short name, for titles and files."""
-    return (run_of(name, folder) or Path(name)).absolute().name or "model"
-
-
 def open_model(name: str, device: str = "auto") -> OpenModel:
-    """The model of that name or in that place, ready for exact arithmetic on a device."""
+    """The model of that name or in that place, on a device."""
     folder = locate(name)
-    config = read_config(folder)
-    if config.get("kind") in ("classifier", "resnet"):
-        raise ValueError(
-            f"{name} is a {config['kind']}, and this command is for density models; for "
-            f"classifiers there are train, evaluate, verify, explain, info and report"
-        )
-    config = read_config(folder, "flow")
-    flow = load_flow(name).to(pick_device(device))
-    for parameter in flow.parameters():
-        parameter.requires_grad_(False)
-    return OpenModel(name, folder, flow, config)
+    model = load_model(folder).to(pick_device(device)).requires_grad_(False)
+    return OpenModel(name, folder, model, read_config(folder))
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of that name, checked to be there; TF32 is switched off on it.
+    """The device of that name, checked to be there.
 
     Examples:
         >>> pick_device("cpu")
@@ -116,6 +108,4 @@ def pick_device(name: str) -> torch.device:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device.type == "cuda" and (device.index or 0) >= count:
         raise ValueError(f"--device {name}: there is no such GPU here; use --device cpu")
-    torch.backends.cudnn.allow_tf32 = False  # a certificate would hold for another function
-    torch.backends.cuda.matmul.allow_tf32 = False
     return device

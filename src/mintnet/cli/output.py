@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from mintnet.files import write_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from mintnet.solvers import Solution
+    from mintnet.analysis import LayerRow
 
 
 def console() -> Console:
@@ -87,6 +88,12 @@ def check_output(path: Path, kinds: Sequence[str] = (), option: str = "--out") -
         ) from None
 
 
+def check_new_folder(folder: Path) -> None:
+    """Raise unless the folder is new or empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder} is there already and not empty; name another folder")
+
+
 def write_json(path: Path, figures: dict[str, Any]) -> None:
     """Write figures as JSON, whole or not at all; what is no number becomes null.
 
@@ -102,6 +109,22 @@ def write_json(path: Path, figures: dict[str, Any]) -> None:
     """
     text = json.dumps(_plain(figures), indent=1, ensure_ascii=False) + "\n"
     write_bytes(path.expanduser(), text.encode())
+
+
+def free_place(given: Path | None, default: str) -> Path:
+    """Where to write: the place that was given, else the default name, numbered if it is taken.
+
+    Examples:
+        >>> free_place(Path("mine.png"), "samples.png"), free_place(None, "nowhere/samples.png")
+        (PosixPath('mine.png'), PosixPath('nowhere/samples.png'))
+    """
+    if given is not None:
+        return given
+    path, number = Path(default), 1
+    while path.exists():
+        number += 1
+        path = Path(default).with_stem(f"{Path(default).stem}-{number}")
+    return path
 
 
 def write_picture(picture: Image | bytes, path: Path) -> tuple[Path, str]:
@@ -123,45 +146,82 @@ def written_words(path: Path) -> str:
     return f"replaced {strong(path)}" if path.is_file() else strong(path)
 
 
-def certificate(solution: Solution) -> dict[str, Any]:
-    """The certificate of an inversion as plain data."""
-    from mintnet.figures import layer_rows
-
-    layers = layer_rows(solution)
-    worst = max(layers, key=lambda row: row.residual, default=None)
-    return {
-        "samples": len(solution.residual),
-        "certified": int(solution.converged.sum()),
-        "end_to_end_residual": float(solution.residual.max()),
-        "worst_layer_residual": worst.residual if worst else None,
-        "worst_layer": worst.number if worst else None,
-    }
-
-
-def print_certificate(out: Console, facts: dict[str, Any]) -> None:
-    """Say how good an inversion is."""
-    whole = facts["certified"] == facts["samples"]
-    colour = "green" if whole else "red"
-    line = f"[{colour}]{facts['certified']} of {facts['samples']} inversions certified[/]"
+def print_check(out: Console, facts: dict[str, Any]) -> None:
+    """Say how a residual check went, see `analysis.residual_check`."""
+    colour = "green" if facts["verified"] == facts["samples"] else "red"
+    line = f"[{colour}]{facts['verified']} of {facts['samples']} inversions verified[/]"
     line += f": end-to-end residual {facts['end_to_end_residual']:.1e}"
     if facts["worst_layer_residual"] is not None:
         line += f", worst layer {facts['worst_layer_residual']:.1e} (layer {facts['worst_layer']})"
     out.print(f"{line}, as shares of the largest |z|")
 
 
-@contextmanager
-def progress(out: Console, words: str, total: float) -> Iterator[Callable[[float], None]]:
-    """A bar on a terminal, nothing elsewhere; gives a function that advances it."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+def print_layers(out: Console, rows: Sequence[LayerRow]) -> None:
+    """The layers of an inversion as a table; with the growth of errors where it was measured."""
+    table = Table(title="Layer by layer", title_justify="left", title_style="bold")
+    grown = any(row.error is not None for row in rows)
+    columns = ("layer", "what it is", "steps (median)", "most", "worst residual", "failures")
+    for name in (*columns, *(("error", "×") if grown else ())):
+        table.add_column(name, justify="left" if name == "what it is" else "right")
+    for row in rows:
+        cells = [str(row.number), row.name, f"{row.median_steps:g}", str(row.most_steps)]
+        cells += [f"{row.residual:.1e}", f"[red]{row.failures}[/]" if row.failures else "0"]
+        if row.error is not None:
+            cells += [f"{row.error:.1e}", f"{row.amplification:.2f}" if row.amplification else ""]
+        table.add_row(*cells)
+    out.print(table)
+    if grown:
+        out.print(
+            "error: root mean square of the difference to what entered the layer on the way "
+            "forward. ×: how much larger than at the next layer, which is inverted before.",
+            style="dim",
+        )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
-        task = bar.add_task(words, total=total)
 
-        def advance(amount: float) -> None:
-            bar.advance(task, amount)
+class Tasks:
+    """One task after another: a bar on a terminal, elsewhere plain lines every few seconds.
 
-        yield advance
+    Examples:
+        >>> with Tasks(console()) as task:
+        ...     progress = task("drawing")
+        ...     progress(1, 2)
+        drawing
+    """
+
+    SECONDS = 5.0
+
+    def __init__(self, out: Console) -> None:
+        self.out = out
+
+    def __enter__(self) -> Tasks:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+        quiet = not self.out.is_terminal
+        self.bar = Progress(*columns, console=self.out, transient=True, disable=quiet)
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, words: str) -> Callable[[int, int], None]:
+        """Begin a task; gives what to call with how much is done and how much there is."""
+        for task in self.bar.task_ids:
+            self.bar.remove_task(task)
+        if not self.out.is_terminal:
+            self.out.print(words, style="dim", markup=False)
+        task, told = self.bar.add_task(words, total=None), time.monotonic()
+
+        def progress(done: int, total: int) -> None:
+            nonlocal told
+            self.bar.update(task, completed=done, total=total)
+            now = time.monotonic()
+            if not self.out.is_terminal and now - told > self.SECONDS and done < total:
+                told = now
+                self.out.print(f"{words}: {100 * done / total:.0f} %", style="dim", markup=False)
+
+        return progress
 
 
 def _plain(value: Any) -> Any:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from mintnet.cli.command import Count, DataCommand
+from mintnet.cli.command import Count, DataCommand, File
 from mintnet.cli.output import (
     PICTURES,
-    certificate,
+    Tasks,
     check_output,
     console,
-    print_certificate,
-    progress,
+    free_place,
+    print_check,
     write_picture,
 )
+
+SHOWN = 48
 
 
 @dataclass(kw_only=True)
@@ -24,38 +25,36 @@ class Reconstruct(DataCommand):
 
     count: Count = 128
     """How many images, from the first on."""
-
-    shown: int = 48
-    """How many of them are in the picture."""
-
-    columns: int = 16
-    """Images in a row of the picture."""
-
-    out: Path = Path("reconstructions.png")
-    """The picture."""
+    batch_size: int = 64
+    """How many to invert at a time."""
+    out: File = None
+    """The picture; reconstructions.png if not given, numbered if that is taken."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.figures import reconstruct
-        from mintnet.figures.reconstruction import paired_grid
+        from mintnet.analysis import reconstruct, residual_check
+        from mintnet.figures import paired_grid
 
-        if min(self.count, self.shown, self.columns) < 1:
-            raise ValueError("--count, --shown and --columns are at least 1")
-        check_output(self.out, PICTURES)
+        if min(self.count, self.batch_size) < 1:
+            raise ValueError("--count and --batch-size are at least 1")
+        place = free_place(self.out, "reconstructions.png")
+        check_output(place, PICTURES)
         out, model = console(), self.open()
-        images = self.images(model, few=True).images[: self.count].to(model.device)
-        with progress(out, "there and back", len(images)) as tick:
-            result = reconstruct(model.flow, images, self.chosen_solver(), tick=tick)
+        flow, solver = model.flow, self.chosen_solver()
+        images = self.images(model).images[: self.count].to(flow.device)
+        with Tasks(out) as task:
+            progress = task(f"{len(images)} images through the network and back")
+            result = reconstruct(flow, images, solver, self.batch_size, progress)
         result.solution.require("Nothing was written. Use --solver auto.")
-        picture = paired_grid(result, model.flow.levels, self.shown, self.columns)
-        path, words = write_picture(picture, self.out)
-        facts = certificate(result.solution)
+        path, words = write_picture(paired_grid(result, flow.levels, SHOWN), place)
+        facts = residual_check(flow.net, result.solution)
         exact, total = result.exact, len(images)
         colour = "green" if exact == total else "red"
         out.print(f"[{colour}]{exact} of {total} images came back byte for byte[/]")
         out.print(
             f"mean ‖x − y‖² / D = {float(result.errors.mean()):.2e}, worst "
-            f"{float(result.errors.max()):.2e}, with pixels in [[0, 1]".replace("[[", r"\[")
+            f"{float(result.errors.max()):.2e}, with pixels in [0, 1]",
+            markup=False,
         )
-        print_certificate(out, facts)
-        out.print(words if total <= self.shown else f"{words} ({self.shown} of {total} are shown)")
+        print_check(out, facts)
+        out.print(words if total <= SHOWN else f"{words} ({SHOWN} of {total} are shown)")
         return {"picture": path, **facts, **result.to_dict()}

@@ -9,98 +9,73 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 
-from mintnet.cli.command import DataCommand
-from mintnet.cli.output import check_output, console, written_words
+from mintnet.cli.command import DataCommand, File
+from mintnet.cli.output import Tasks, check_output, console, written_words
 
 if TYPE_CHECKING:
+    from mintnet.analysis import Overview
     from mintnet.cli.model import OpenModel
-    from mintnet.figures.report import Contents, Headline
 
 
 @dataclass(kw_only=True)
 class Report(DataCommand):
     """Write one self-contained HTML page about a run or a model: everything there is to see."""
 
-    out: Path | None = None
+    out: File = None
     """The page; report.html in the run or model folder if not given."""
-
     samples: int = 64
     """Images to draw."""
-
     reconstructions: int = 32
     """Test images to send there and back."""
-
     likelihood: int = 1024
     """Test images for the bits per dimension, at most."""
-
-    time_limit: float = 60.0
+    time_limit: float = 15.0
     """Seconds for the curves of Algorithm 1, about. 0: no limit."""
-
     seed: int = 0
     """Of everything that is drawn."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.cli.classifier import is_classifier
-        from mintnet.cli.report_classifier import report_classifier
-        from mintnet.figures.gather import Amounts
-
         if min(self.samples, self.reconstructions, self.likelihood) < 1:
             raise ValueError("--samples, --reconstructions and --likelihood are at least 1")
-        if is_classifier(self.model):
-            return report_classifier(self)
         out, model = console(), self.open()
         path = self.out or default_place(model)
         check_output(path)
-        amounts = Amounts(self.samples, self.reconstructions, self.likelihood, self.time_limit)
-        contents = collect(self, out, model, amounts)
-        return finish(out, path, contents, [])
+        return finish(out, path, self.collect(out, model))
 
+    def collect(self, out: Console, model: OpenModel) -> Overview:
+        """Everything for the page."""
+        from mintnet.analysis import Amounts, overview
+        from mintnet.analysis.summary import kind_of
 
-def collect(command: DataCommand, out: Console, model: OpenModel, amounts: Any) -> Contents:
-    """Everything for the page, told as it goes on."""
-    from mintnet.figures.gather import gather
-
-    data = command.images(model)
-    with out.status("measuring") as status:
-        contents = gather(
-            model.flow,
-            data,
-            title=f"{model.label}: a MintNet for {data.name}",
-            run=model.run,
-            amounts=amounts,
-            solver=command.chosen_solver(),
-            seed=getattr(command, "seed", 0),
-            tell=lambda words: status.update(words),
+        data = self.images(model)
+        amounts = Amounts(
+            self.samples, self.reconstructions, self.likelihood, self.time_limit, self.seed
         )
-    contents.subtitle = (
-        f"An invertible network with exact likelihood. Weights: {model.folder}; images: the "
-        f"{command.split} part of {data.name}, {len(data):,} of them."
-    )
-    contents.configuration = {"model": model.config, **run_facts(model.run)}
-    return contents
+        title = f"{model.label}: {kind_of(model.model)} for {data.name}"
+        with Tasks(out) as task:
+            solver = self.chosen_solver()
+            found = overview(model.model, data, title, model.run, amounts, solver, stage=task)
+        found.subtitle = (
+            f"Weights: {model.folder}; images: the {self.split} part of {data.name}, "
+            f"{len(data):,} of them."
+        )
+        found.configuration = {"model": model.config, **_run_facts(model.run)}
+        return found
 
 
-def finish(
-    out: Console, path: Path, contents: Contents, headlines: list[Headline]
-) -> dict[str, Any]:
+def finish(out: Console, path: Path, found: Overview) -> dict[str, Any]:
     """Write the page and say where it is."""
     from mintnet.figures import write_report
 
-    contents.headlines[1:1] = headlines
     words = written_words(path)
-    written = write_report(path, contents)
-    for item in contents.headlines:
-        note = f"  [dim]{item.note}[/]" if item.note else ""
+    written = write_report(path, found)
+    for item in found.headlines:
+        note = f"  [dim]{escape(item.note)}[/]" if item.note else ""
         out.print(f"{item.value:>12}  {item.label}{note}")
     out.print(words)
-    return {
-        "report": written,
-        "bits_per_dim": contents.bits_per_dim,
-        "headlines": {item.label: item.value for item in contents.headlines},
-        "curves": [curve.to_dict() for curve in contents.curves],
-        "layers": [row.to_dict() for row in contents.layers],
-    }
+    return {"report": written, **found.to_dict()}
 
 
 def default_place(model: OpenModel) -> Path:
@@ -110,7 +85,7 @@ def default_place(model: OpenModel) -> Path:
     return folder / "report.html" if mine else Path(f"{model.label}-report.html")
 
 
-def run_facts(run: Path | None) -> dict[str, Any]:
+def _run_facts(run: Path | None) -> dict[str, Any]:
     """What run.json says, if there is one that can be read."""
     path = run / "run.json" if run else None
     if path is None or not path.is_file():

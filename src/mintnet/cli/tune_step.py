@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mintnet.cli.command import Count, DataCommand
-from mintnet.cli.output import PLOTS, check_output, console, progress, write_picture
+from mintnet.cli.command import Count, DataCommand, File
+from mintnet.cli.output import PLOTS, Tasks, check_output, console, write_picture
 
 if TYPE_CHECKING:
-    from mintnet.figures import Trial
+    from mintnet.analysis import Trial
 
 
 @dataclass(kw_only=True)
@@ -24,52 +23,50 @@ class TuneStep(DataCommand):
 
     count: Count = 128
     """How many images, from the first on."""
-
-    iterations: int = 120
-    """Iterations of Algorithm 1 in each layer."""
-
     time_limit: float = 600.0
     """Seconds, about: fewer images are taken where all need more. 0: no limit."""
-
-    out: Path | None = None
+    out: File = None
     """A plot of the search, as .png, .svg or .pdf; none if not given."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.figures import draw_trials, render, tune_step
-        from mintnet.figures.budget import affordable
-        from mintnet.figures.tuning import FLOOR
+        from mintnet.analysis.invertibility import affordable
+        from mintnet.analysis.tuning import FLOOR, TRIALS, tune_step
+        from mintnet.figures import draw_trials, render
 
-        if self.count < 1 or self.iterations < 1:
-            raise ValueError("--count and --iterations are at least 1")
+        steps = 120 if self.solver_steps is None else self.solver_steps
+        if self.count < 1 or steps < 1:
+            raise ValueError("--count and --solver-steps are at least 1")
         other = None if self.solver == "auto" else self.solver
-        given = {"--solver": other, "--step": self.step, "--max-steps": self.max_steps}
+        given = {"--solver": other, "--step": self.step}
         if unused := [name for name, value in given.items() if value is not None]:
             raise ValueError(
                 f"tune-step searches the step of Algorithm 1; leave out {', '.join(unused)} "
-                f"(--iterations is the number of steps)"
+                f"(--solver-steps is the number of steps)"
             )
         if self.out is not None:
             check_output(self.out, PLOTS)
         out, model = console(), self.open()
-        images = self.images(model, few=True).images[: self.count].to(model.device)
-        count = affordable(model.flow, images, 28 * self.iterations, self.time_limit)
+        flow = model.flow
+        images = self.images(model).images[: self.count].to(flow.device)
+        count = affordable(flow, images, TRIALS * steps, self.time_limit)
         if count < len(images):
             out.print(
                 f"On {count} of {len(images)} images, to take about {self.time_limit:.0f} s; "
                 "--time-limit 0 takes all"
             )
-        with progress(out, "searching", 28) as advance:
+        with Tasks(out) as task:
+            progress, seen = task("searching"), list[float]()
 
-            def tick(trial: Trial) -> None:
-                advance(1)
+            def report(trial: Trial) -> None:
+                seen.append(trial.divisor)
+                progress(len(seen), TRIALS)
                 out.print(f"d = {trial.divisor:<4g}  error {trial.error:.2e}", style="dim")
 
-            trials = tune_step(model.flow, images[:count], self.iterations, tick)
+            trials = tune_step(flow, images[:count], steps, report)
         best = trials[0]
         out.print(
             f"[bold]The best step is α = {best.step:.4f} = 1/{best.divisor:g}[/]: reconstruction "
-            f"error {best.error:.2e} after {self.iterations} iterations in each layer, "
-            f"{count} images"
+            f"error {best.error:.2e} after {steps} steps in each layer, {count} images"
         )
         out.print(
             f"In the paper's way of writing, α = {best.divisor:g}: it prints the divisor. Here α "
@@ -85,10 +82,8 @@ class TuneStep(DataCommand):
             out.print("[yellow]No single step inverts this model well; the default solver does.[/]")
         path = None
         if self.out is not None:
-            kind = self.out.suffix.lower()[1:]
-            path, words = write_picture(
-                render(partial(draw_trials, trials=trials), kind=kind), self.out
-            )
+            plot = render(partial(draw_trials, trials=trials), kind=self.out.suffix.lower()[1:])
+            path, words = write_picture(plot, self.out)
             out.print(words)
         return {
             "step": best.step,
@@ -96,7 +91,7 @@ class TuneStep(DataCommand):
             "error": best.error,
             "tied": tied,
             "images": count,
-            "iterations": self.iterations,
+            "solver_steps": steps,
             "picture": path,
-            "trials": [trial.to_dict() for trial in trials],
+            "trials": [asdict(trial) for trial in trials],
         }

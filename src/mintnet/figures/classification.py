@@ -9,36 +9,11 @@ import numpy as np
 from torch import Tensor
 
 from mintnet.figures.style import LIGHT, Theme, styled_figure
-from mintnet.training.accuracy import Accuracy, Calibration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CLASS_NAMES: dict[str, tuple[str, ...]] = {
-    "cifar10": (
-        "airplane",
-        "automobile",
-        "bird",
-        "cat",
-        "deer",
-        "dog",
-        "frog",
-        "horse",
-        "ship",
-        "truck",
-    )
-}
-
-
-def class_names(data: str, classes: int) -> tuple[str, ...]:
-    """The names of the classes of a data set; their numbers where they have no others.
-
-    Examples:
-        >>> class_names("cifar10", 10)[3], class_names("mnist", 10)[3]
-        ('cat', '3')
-    """
-    names = CLASS_NAMES.get(data, ())
-    return names if len(names) == classes else tuple(map(str, range(classes)))
+    from mintnet.training.accuracy import Accuracy, Calibration
 
 
 def draw_confusion(

@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
+from mintnet.analysis.explain import Path, Shown
 from mintnet.figures.classification import show_image
 from mintnet.figures.style import LIGHT, Theme, styled_figure
-from mintnet.models.explain import Path, Shown
 
 
 def explanation_picture(
@@ -68,11 +68,11 @@ def _draw_path(
     show_image(axes[0], path.start.image, levels)
     _caption(axes[0], theme, path.start, path.start, names)
     for place, step in zip(axes[1:], path.steps, strict=False):
-        if step.certified:
+        if step.verified:
             show_image(place, step.image, levels)
             _caption(place, theme, step, path.start, names)
         else:
-            place.text(0.5, 0.5, "not certified,\nnot shown", ha="center", fontsize=8)
+            place.text(0.5, 0.5, "not verified,\nnot shown", ha="center", fontsize=8)
     if partner is not None and path.has_goal:
         show_image(axes[-1], partner, levels)
         axes[-1].set_title("the other picture", fontsize=8, loc="center", pad=3)

@@ -15,6 +15,8 @@ from mintnet.files import whole_file
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from mintnet.analysis.reconstruction import Reconstruction
+
 WIDTH = 640
 LINE = (72, 100, 122, 255)  # a colour that shows between black images and between white ones
 
@@ -67,6 +69,16 @@ def image_grid(
         canvas[top - above : top + h, max(0, left - gap) : left + w] = LINE
         canvas[top : top + h, left : left + w, :3] = image.transpose(1, 2, 0)
     return Image.fromarray(canvas)
+
+
+def paired_grid(found: Reconstruction, levels: int, most: int = 48, columns: int = 16) -> Image:
+    """Whole rows of originals, each above the row of their reconstructions (Fig. 4b)."""
+    columns = min(columns, len(found.originals), most)
+    shown = min(most, len(found.originals)) // columns * columns
+    pairs = torch.stack([found.originals[:shown], found.images[:shown]])
+    rows = [row for part in pairs.split(columns, dim=1) for row in part]
+    gaps = tuple(range(1, len(rows) - 1, 2))
+    return image_grid(torch.cat(rows), levels, columns, width=800, row_gaps=gaps)
 
 
 def save_picture(picture: Image | bytes, path: str | Path) -> Path:

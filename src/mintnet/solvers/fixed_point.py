@@ -200,7 +200,8 @@ class State:
     def each(self, function: Callable[[Tensor], Tensor]) -> State:
         """The state with a function applied to each of its tensors."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return State(**{k: None if v is None else function(v) for k, v in values.items()})
+        applied = {k: None if v is None else function(v) for k, v in values.items()}
+        return State(**applied)  # type: ignore[arg-type]
 
     def tensors(self) -> list[Tensor]:
         """All tensors, in the order of the fields."""

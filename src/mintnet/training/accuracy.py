@@ -1,4 +1,4 @@
-"""How good a classifier is: accuracy, confusion, calibration, and its most confident mistakes."""
+"""Figures of a classifier: accuracy, confusion, calibration, and its most confident mistakes."""
 
 from __future__ import annotations
 
@@ -9,26 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mintnet.data import ImageData
-from mintnet.models.labelled import ImageClassifier
-from mintnet.training.classification import check_labels
-from mintnet.training.devices import Devices, float32_math, make_trainer, quiet
-from mintnet.training.files import RunError
-
-BINS = 15
+from mintnet.training.folder import RunError
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Whether confidence is what it says: of the images said to be sure to 90 %, are 90 % right?
-
-    Images are put into bins of equal width by the probability of their predicted class.
-
-    Attributes:
-        counts: (bins,) images in each bin.
-        confidence: (bins,) their mean probability; 0 for empty bins.
-        accuracy: (bins,) the share of them that is right; 0 for empty bins.
-    """
+    """Whether confidence is what it says; each entry is of a bin of confidence, (bins,)."""
 
     counts: Tensor
     confidence: Tensor
@@ -50,32 +36,19 @@ class Calibration:
         }
 
 
-def calibration(confidence: Tensor, right: Tensor, bins: int = BINS) -> Calibration:
-    """The calibration of predictions. Shapes: (N,) in [0, 1], and (N,) boolean.
-
-    Examples:
-        >>> found = calibration(torch.tensor([0.9, 0.9, 0.6]), torch.tensor([True, False, True]))
-        >>> round(found.error, 3)           # (2 · |0.5 − 0.9| + |1 − 0.6|) / 3
-        0.4
-    """
+def calibration(confidence: Tensor, right: Tensor, bins: int = 15) -> Calibration:
+    """The calibration of predictions. Shapes: (N,) in [0, 1], and (N,) boolean."""
     confidence = confidence.double()
     place = (confidence * bins).ceil().long().clamp(1, bins) - 1
-    counts = torch.zeros(bins, dtype=torch.float64).index_add_(
-        0, place, torch.ones_like(confidence)
-    )
+    counts = torch.zeros(bins, dtype=torch.float64)
+    counts.index_add_(0, place, torch.ones_like(confidence))
     sums = (torch.zeros_like(counts).index_add_(0, place, v) for v in (confidence, right.double()))
-    said, true = (total / counts.clamp(min=1) for total in sums)
-    return Calibration(counts, said, true)
+    return Calibration(counts, *(total / counts.clamp(min=1) for total in sums))
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Figures of a classifier on a set of images.
-
-    Attributes:
-        log_probs: (N, classes) for every image, all finite.
-        labels: (N,) the truth.
-    """
+    """Figures of a classifier, from log-probabilities (N, classes) and labels (N,)."""
 
     log_probs: Tensor
     labels: Tensor
@@ -95,7 +68,7 @@ class Accuracy:
 
     @property
     def right(self) -> Tensor:
-        """(N,) whether that is the truth."""
+        """(N,) whether that is the label."""
         return self.predictions == self.labels
 
     @property
@@ -120,7 +93,7 @@ class Accuracy:
 
     @property
     def confusion(self) -> Tensor:
-        """(classes, classes) how many images of each true class (row) were called what (column)."""
+        """(classes, classes) how many images of each label (row) were called what (column)."""
         classes = self.log_probs.shape[1]
         pairs = self.labels * classes + self.predictions
         return torch.bincount(pairs, minlength=classes**2).reshape(classes, classes)
@@ -138,7 +111,8 @@ class Accuracy:
 
     def to_dict(self, mistakes: int = 24) -> dict[str, Any]:
         """The figures as plain data."""
-        places = self.mistakes(mistakes)
+        columns = (self.labels, self.predictions, self.confidence)
+        names = ("label", "predicted", "confidence")
         return {
             "accuracy": self.accuracy,
             "standard_error": self.standard_error,
@@ -148,51 +122,7 @@ class Accuracy:
             "confusion": self.confusion.tolist(),
             "calibration": self.calibration.to_dict(),
             "most_confident_mistakes": [
-                {
-                    "image": int(place),
-                    "label": int(self.labels[place]),
-                    "predicted": int(self.predictions[place]),
-                    "confidence": float(self.confidence[place]),
-                }
-                for place in places
+                {"image": int(k), **{n: c[k].item() for n, c in zip(names, columns, strict=True)}}
+                for k in self.mistakes(mistakes)
             ],
         }
-
-
-def evaluate_classifier(
-    classifier: ImageClassifier,
-    data: ImageData,
-    *,
-    batch_size: int = 100,
-    devices: Devices | None = None,
-) -> Accuracy:
-    """Log-probabilities of all images, in true float32 (or the model's float64).
-
-    Args:
-        classifier: the model.
-        data: the images, with labels.
-        batch_size: images at a time, on each device.
-        devices: where; one device if not given.
-
-    Examples:
-        >>> from mintnet.data import load
-        >>> from mintnet.models import Classifier
-        >>> found = evaluate_classifier(Classifier.preset("digits"), load("digits", "test"))
-        >>> found.log_probs.shape, int(found.confusion.sum())
-        (torch.Size([360, 10]), 360)
-    """
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1; got {batch_size}")
-    if (data.shape, data.levels) != (classifier.shape, classifier.levels):
-        raise RunError(
-            f"the model is one of images of shape {classifier.shape} with {classifier.levels} "
-            f"levels; the images of {data.name} have shape {data.shape} and {data.levels} levels"
-        )
-    check_labels(data, classifier.classes, "evaluation")
-    assert data.labels is not None
-    from mintnet.training.evaluation_module import ClassifierEvaluation
-
-    with quiet(), float32_math(tf32=False):
-        module = ClassifierEvaluation(classifier, data.images, batch_size)
-        make_trainer(devices or Devices(), logger=False).test(module, verbose=False)
-    return Accuracy(module.log_probs, data.labels)

@@ -1,16 +1,54 @@
-"""The images that a model was made for."""
+"""Which images a run sees, and in which order: pure functions of seed, epoch and place.
+
+Nothing here has a state, so a run that is resumed at a step continues as if it had never stopped.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from mintnet.data import NAMES, ImageData, load, mnist_slice
 from mintnet.data.download import DOWNLOADED
 from mintnet.models.storage import read_config
-from mintnet.training.files import RunError
+from mintnet.training.folder import RunError
 from mintnet.training.recipe import data_and_kind
+
+
+def stream(seed: int, purpose: str) -> int:
+    """A seed of its own for each use of a run's seed."""
+    digest = hashlib.sha256(f"{seed} {purpose}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 2
+
+
+def permutation(seed: int, epoch: int, count: int) -> Tensor:
+    """The order of an epoch, (count,) int64."""
+    generator = torch.Generator().manual_seed(stream(seed, f"order {epoch}"))
+    return torch.randperm(count, generator=generator)
+
+
+def held_out(count: int, share: float) -> tuple[Tensor, Tensor]:
+    """Places of training images, and of those held out, the same for every seed; both ascending."""
+    kept = round(count * share)
+    generator = torch.Generator().manual_seed(stream(0, "held out"))
+    order = torch.randperm(count, generator=generator)
+    return order[kept:].sort().values, order[:kept].sort().values
+
+
+def part_of(batch: Tensor, rank: int, world: int) -> Tensor:
+    """The part of a batch that belongs to one of ``world`` processes; sizes differ by at most 1.
+
+    Examples:
+        >>> [part_of(torch.arange(5), rank, 2).tolist() for rank in (0, 1)]
+        [[0, 1, 2], [3, 4]]
+    """
+    return batch.tensor_split(world)[rank]
 
 
 def data_of(
@@ -19,21 +57,13 @@ def data_of(
     name: str | None = None,
     data: str | Path | None = None,
 ) -> ImageData:
-    """Images for the model in a folder: those it was trained on, where nothing else is said.
+    """Images for the model in a folder: those that it was trained on, unless others are named.
 
     Args:
         folder: of a saved model, which remembers its data set.
         split: ``train`` or ``test``.
         name: the data set, if it is not the model's own.
         data: where its files are, if they are not where they were.
-
-    Examples:
-        >>> import tempfile
-        >>> from mintnet.models import Flow
-        >>> with tempfile.TemporaryDirectory() as model:
-        ...     Flow.preset("digits").save(model, data={"name": "digits"})
-        ...     len(data_of(model, "test"))
-        360
     """
     return images_for(read_config(folder), str(folder), split, name, data)
 
@@ -46,10 +76,10 @@ def images_for(
     data: str | Path | None = None,
     few: bool = False,
 ) -> ImageData:
-    """As `data_of`, for a model whose configuration is at hand; ``model`` is for messages.
+    """As `data_of`, for the configuration of a model; ``model`` is for messages.
 
-    With ``few``, to look at some and not for a figure: where no folder is known, the 128 test
-    images of MNIST that come with the package.
+    With ``few``, to look at and not for a figure: where no folder is known, the 128 test images
+    of MNIST that come with the package.
 
     Examples:
         >>> len(images_for({"data": {"name": "mnist"}}, "a model", few=True))
@@ -89,6 +119,24 @@ def load_images(name: str, split: str, data: str | Path | None, **options: Any) 
                 f"{name}: there is no folder {data}; say with --data where its files are"
             )
     return load(name, split, data, **options)
+
+
+def describe(
+    name: str, data: ImageData, folder: str | None, size: int | None, grey: bool
+) -> dict[str, Any]:
+    """Which images a run is about, as plain data, with a checksum over about 1,000 of them."""
+    some = data.images[:: max(1, len(data) // 1000)].contiguous().numpy().data
+    return {
+        "name": name,
+        "version": data.name,
+        "folder": folder,
+        "size": size,
+        "grey": grey,
+        "images": len(data),
+        "shape": list(data.shape),
+        "levels": data.levels,
+        "checksum": zlib.crc32(some),
+    }
 
 
 def _known(config: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:

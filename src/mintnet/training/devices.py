@@ -1,59 +1,38 @@
-"""Where a run takes place: devices, machines, precision. Lightning does the work."""
+"""Where a run takes place: devices, machines, precision and the fast path. Fabric does the work."""
 
 from __future__ import annotations
 
 import atexit
 import logging
 import os
-import warnings
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 
-from mintnet.training.files import RunError
+from mintnet.training.folder import RunError
+from mintnet.training.task import FastPath, Task
 
 if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
+    from lightning_fabric import Fabric
 
 SMALL = 256
 """Dimensions of an image up to which one thread is best."""
-
 ACCELERATORS = ("auto", "cpu", "cuda", "gpu", "mps")
 
 
 @dataclass(frozen=True)
 class Devices:
-    """How many devices, of which kind, on how many machines.
-
-    Attributes:
-        devices: a number or ``auto`` for all there are; None takes what torchrun or SLURM
-            started, else one.
-        nodes: machines; None takes what torchrun or SLURM started, else one.
-        accelerator: auto, cpu, cuda, gpu or mps.
-        threads: of each process, on CPUs; None leaves them as they are, or takes one for images
-            so small that threads only wait for each other.
-        fast: take fast kernels and recorded steps where there are any.
-        compile: on a CPU, compile the layers of density models: minutes at the start, and about
-            a tenth faster from then on.
-
-    Examples:
-        >>> Devices(devices="2", accelerator="cpu").resolved()
-        (2, 1)
-    """
+    """How many devices, of which kind, on how many machines; see the fields of `Recipe`."""
 
     devices: str | None = None
     nodes: int | None = None
     accelerator: str = "auto"
-    threads: int | None = None
-    fast: bool = True
-    compile: bool = False
-
-    def __post_init__(self) -> None:
-        if self.compile and not self.fast:
-            raise ValueError("--plain and --compile contradict each other; give one of them")
 
     @property
     def cuda(self) -> bool:
@@ -61,18 +40,18 @@ class Devices:
         return self.accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
 
     def resolved(self) -> tuple[int | str, int]:
-        """Devices on each machine, and machines."""
+        """Devices on each machine, and machines: torchrun's or SLURM's where those started us."""
         if self.accelerator not in ACCELERATORS:
             raise ValueError(
                 f"unknown accelerator {self.accelerator!r}; choose one of {', '.join(ACCELERATORS)}"
             )
-        here = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("SLURM_NTASKS_PER_NODE") or "1"
-        world = os.environ.get("WORLD_SIZE") if "LOCAL_WORLD_SIZE" in os.environ else None
-        nodes = self.nodes
-        if nodes is None:
-            slurm = os.environ.get("SLURM_NNODES", "1") if "SLURM_NTASKS" in os.environ else "1"
-            nodes = int(world) // int(here) if world else int(slurm)
-        chosen = here if self.devices is None else self.devices
+        known, chosen, nodes = os.environ.get, self.devices or "1", self.nodes or 1
+        if chosen == "1" and nodes == 1:
+            chosen = known("LOCAL_WORLD_SIZE") or known("SLURM_NTASKS_PER_NODE") or "1"
+            if "LOCAL_WORLD_SIZE" in os.environ and "WORLD_SIZE" in os.environ:
+                nodes = int(os.environ["WORLD_SIZE"]) // int(chosen)
+            elif "SLURM_NTASKS" in os.environ:
+                nodes = int(known("SLURM_NNODES", "1"))
         if chosen == "auto":
             return chosen, nodes
         if not chosen.isdecimal() or int(chosen) < 1 or nodes < 1:
@@ -84,67 +63,90 @@ class Devices:
 
 
 def is_first_process() -> bool:
-    """Whether this is the first of all processes, by what its launcher put in the environment.
+    """Whether this is the first of all processes: it alone judges, prints and writes files.
 
-    The answer is wanted before anything is set up: the first process alone judges and writes.
-
-    Examples:
-        >>> is_first_process()
-        True
+    The answer is needed before anything is set up, so it comes from the environment.
     """
-    from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
-
     known = os.environ.get
     if (rank := known("RANK")) is not None:  # torchrun
         return int(rank) == 0
-    if (rank := known("LOCAL_RANK")) is not None:  # Lightning's own launcher
+    if (rank := known("LOCAL_RANK")) is not None:  # Fabric's own launcher
         return int(rank) == 0 and int(known("NODE_RANK", known("GROUP_RANK", "0"))) == 0
-    return not SLURMEnvironment.detect() or int(known("SLURM_PROCID", "0")) == 0
+    if "SLURM_NTASKS" in os.environ and known("SLURM_JOB_NAME") not in ("bash", "interactive"):
+        return int(known("SLURM_PROCID", "0")) == 0
+    return int(known("NODE_RANK", "0")) == 0  # Fabric starts the others of this machine later
 
 
-def make_trainer(devices: Devices, precision: str = "float32", **options: Any) -> Trainer:
-    """A Lightning trainer without what Lightning would print, save and draw by itself."""
-    from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
-    from lightning.fabric.utilities.exceptions import MisconfigurationException
-    from lightning.pytorch import Trainer
-    from lightning.pytorch.strategies import DDPStrategy
+def make_fabric(devices: Devices, mixed: bool = False) -> Fabric:
+    """Fabric on these devices, its processes launched; ``mixed`` for bf16 by autocast."""
+    from lightning_fabric import Fabric
+    from lightning_fabric.utilities.exceptions import MisconfigurationException
 
     count, nodes = devices.resolved()
     many = count == "auto" or count > 1 or nodes > 1  # type: ignore[operator]
     if many:
         atexit.register(_leave_group)
-    plugins: list[Any] = []
-    if SLURMEnvironment.detect():  # resuming is ours: --resume in the job's script
-        plugins.append(SLURMEnvironment(auto_requeue=False))
+    logging.getLogger("lightning_fabric").setLevel(logging.ERROR)  # tips that are not ours
     try:
-        return Trainer(
+        fabric = Fabric(
             accelerator=devices.accelerator,
             devices=count,
             num_nodes=nodes,
-            strategy=DDPStrategy(broadcast_buffers=False) if many else "auto",
-            precision="bf16-mixed" if precision == "bf16" else "32-true",
-            plugins=plugins,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            enable_checkpointing=False,
-            use_distributed_sampler=False,
-            num_sanity_val_steps=0,
-            **options,
+            strategy="ddp" if many else "auto",
+            precision="bf16-mixed" if mixed else "32-true",
         )
-    except (MisconfigurationException, ValueError) as error:
+    except (MisconfigurationException, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
         raise RunError(f"these devices cannot be had: {reason}") from error
+    fabric.launch()
+    return fabric
+
+
+def chosen_precision(precision: str, devices: Devices) -> str:
+    """What ``auto`` means here: bf16 where matrix units have it, else float32."""
+    if precision != "auto":
+        return precision
+    return "bf16" if devices.cuda and torch.cuda.get_device_capability() >= (8, 0) else "float32"
+
+
+def fast_path(
+    task: Task, precision: str, devices: Devices, plain: bool = False
+) -> tuple[FastPath | None, str]:
+    """The fast path of a task on a GPU, or None; and a line to print about it."""
+    if not devices.cuda:
+        return None, ""
+    if plain:
+        return None, "no fast path, as asked"
+    if precision == "float64":
+        return None, "no fast path: it has no float64"
+    if reason := task.why_not_fast():
+        return None, f"no fast path: {reason}"
+    if precision == "bf16" and torch.cuda.get_device_capability() < (8, 0):
+        return None, "no fast path: this GPU has no bf16"
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    if reason := why_not_compiled():
+        return FastPath(dtype, compiled=False), f"fast path in {precision}, not compiled: {reason}"
+    return FastPath(dtype, compiled=True), f"fast path in {precision}; compiling takes a minute"
+
+
+def why_not_compiled() -> str:
+    """Why torch.compile cannot be used on the GPU, or nothing if it can."""
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    try:
+        import_module("triton")
+    except Exception as error:  # a damaged or foreign build can raise anything
+        return f"Triton cannot be imported ({type(error).__name__})"
+    if torch.cuda.get_device_capability() < (7, 0):
+        return "this GPU is too old for Triton"
+    if not any(shutil.which(name) for name in (os.environ.get("CC") or "gcc", "gcc", "clang")):
+        return "there is no C compiler, which Triton needs"
+    return ""
 
 
 @contextmanager
 def cpu_threads(threads: int | None, dimensions: int) -> Iterator[None]:
-    """That many threads within this block; if None, one for images of few dimensions.
-
-    Examples:
-        >>> with cpu_threads(None, dimensions=64):
-        ...     torch.get_num_threads()
-        1
-    """
+    """That many threads within this block; if None, one for images of few dimensions."""
     before = torch.get_num_threads()
     chosen = (1 if dimensions <= SMALL else before) if threads is None else threads
     if chosen < 1:
@@ -157,31 +159,8 @@ def cpu_threads(threads: int | None, dimensions: int) -> Iterator[None]:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Without Lightning's notes and tips, which are not about what users of mintnet do."""
-    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="lightning.*")
-            warnings.filterwarnings("ignore", message=".*isinstance\\(treespec, LeafSpec\\).*")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-@contextmanager
 def float32_math(tf32: bool) -> Iterator[None]:
-    """Products of float32 numbers in TF32 or in true float32, on devices that have both.
-
-    Examples:
-        >>> with float32_math(tf32=False):
-        ...     torch.backends.cudnn.allow_tf32
-        False
-    """
+    """Products of float32 numbers in TF32 or in true float32, on devices that have both."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
     matmul.allow_tf32 = cudnn.allow_tf32 = tf32
@@ -192,6 +171,6 @@ def float32_math(tf32: bool) -> Iterator[None]:
 
 
 def _leave_group() -> None:
-    """Threads of gloo that outlive the interpreter abort it now and then; Lightning leaves them."""
+    """Threads of gloo that outlive the interpreter abort it now and then."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

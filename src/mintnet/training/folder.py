@@ -1,132 +1,112 @@
-"""The run folder: what lies in it, and whether a run may begin or go on there."""
+"""The run folder: what lies in it, how it is read, and errors that a person can act on."""
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import platform
-from collections.abc import Mapping
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from torch import Tensor
 
 from mintnet.files import write_bytes
-from mintnet.training.checkpoint import Checkpoint
-from mintnet.training.files import RunError
 
-FORMAT = 1
+FORMAT = 2
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
-@dataclass(frozen=True)
+class RunError(ValueError):
+    """A run that cannot start or go on, in one line."""
+
+
 class RunFolder:
     """A folder with one run.
 
     .. code-block:: text
 
-        run.json           preset, recipe, seed, data, network, versions
-        metrics.jsonl      one line for each report, each validation and each step left out
+        run.json           recipe, data, network, versions
+        metrics.jsonl      one line for each report, validation and step that was left out
         checkpoint.pt      the state to resume from
         last/, best/       saved models: the newest weights, and the best on held-out images
-        samples/           grids of samples, one for each time they were drawn
-        tensorboard/       the curves once more
+        samples/           grids of samples
 
     Examples:
-        >>> RunFolder(Path("runs/digits")).checkpoint.as_posix()
+        >>> RunFolder("runs/digits").checkpoint.as_posix()
         'runs/digits/checkpoint.pt'
     """
 
-    path: Path
-
-    @property
-    def configuration(self) -> Path:
-        return self.path / "run.json"
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.path / "checkpoint.pt"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def last(self) -> Path:
-        return self.path / "last"
-
-    @property
-    def best(self) -> Path:
-        return self.path / "best"
-
-    @property
-    def samples(self) -> Path:
-        return self.path / "samples"
+    def __init__(self, path: str | Path) -> None:
+        self.path = path = Path(path).expanduser()
+        self.last, self.best, self.samples = path / "last", path / "best", path / "samples"
+        self.checkpoint, self.metrics_file = path / "checkpoint.pt", path / "metrics.jsonl"
+        self.run_json = path / "run.json"
 
     def is_empty(self) -> bool:
         """Whether there is nothing in it but hidden files, or no folder at all."""
         if self.path.exists() and not self.path.is_dir():
             raise RunError(f"{self.path} is a file; --run names a folder")
-        if not self.path.exists():
-            return True
-        return all(file.name.startswith(".") for file in self.path.iterdir())
+        return not self.path.exists() or all(f.name[0] == "." for f in self.path.iterdir())
+
+    def is_finished(self) -> bool:
+        """Whether the run in it has done all its steps."""
+        state = self.read_checkpoint()
+        return state is not None and bool(state["step"] >= self.read()["steps"])
 
     def require_empty(self) -> None:
         """Raise unless a new run may begin here."""
         if self.is_empty():
             return
-        if self.configuration.is_file():
+        if self.run_json.is_file():
             raise RunError(
                 f"{self.path} holds a run; go on with it with --resume, or name another folder "
                 f"with --run"
             )
         raise RunError(f"{self.path} is not empty; name another folder with --run")
 
-    def read_configuration(self) -> dict[str, Any]:
-        """What ``run.json`` says."""
-        path = self.configuration
-        if not path.is_file():
+    def read(self) -> dict[str, Any]:
+        """What run.json says: recipe, data, model, steps."""
+        if not self.run_json.is_file():
             raise RunError(
-                f"{self.path} holds no run: there is no {path.name} in it; name another folder "
+                f"{self.path} holds no run: there is no run.json in it; name another folder "
                 f"with --run"
             )
         try:
-            content = json.loads(path.read_text())
+            content = json.loads(self.run_json.read_text())
             if content["format"] != FORMAT:
-                raise ValueError(f"not of format {FORMAT}")
+                raise ValueError(f"not of format {FORMAT}: it is of another version of mintnet")
         except (ValueError, KeyError, TypeError, OSError) as error:
             raise RunError(
-                f"{path} is damaged ({type(error).__name__}); name another folder with --run"
+                f"{self.run_json} is damaged ({error}); name another folder with --run"
             ) from error
         return dict(content)
 
-    def write_configuration(self, content: Mapping[str, Any]) -> None:
-        """Write ``run.json``."""
-        text = json.dumps({"format": FORMAT, **content, "versions": versions()}, indent=1)
-        write_bytes(self.configuration, f"{text}\n".encode())
+    def write(self, content: Mapping[str, Any]) -> None:
+        """Write run.json."""
+        from importlib.metadata import version
 
-    def read_checkpoint(self) -> Checkpoint | None:
-        """The state to resume from, or None where the run was stopped before its first."""
-        return Checkpoint.read(self.checkpoint) if self.checkpoint.exists() else None
+        versions = {name: version(name) for name in ("mintnet", "torch", "lightning-fabric")}
+        versions["python"] = platform.python_version()
+        text = json.dumps({"format": FORMAT, **content, "versions": versions}, indent=1)
+        write_bytes(self.run_json, f"{text}\n".encode())
 
-    def append_metrics(self, row: Mapping[str, Any]) -> None:
-        """Add a line to the metrics."""
-        with self.metrics.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl; a last line that a kill cut short is left out.
 
-    def rewind_metrics(self, step: int) -> None:
-        """Take out what a killed run wrote after its last checkpoint, since it comes again."""
-        if self.metrics.exists():
-            rows = [row for row in self.read_metrics() if row["step"] <= step]
-            write_bytes(self.metrics, "".join(json.dumps(row) + "\n" for row in rows).encode())
-
-    def read_metrics(self) -> list[dict[str, Any]]:
-        """The lines of ``metrics.jsonl``; a last line cut short by a kill is passed over.
-
-        Rows have ``kind`` (``train``, ``validation``, ``left out`` for a step that was, or
-        ``samples`` where there are none), ``step``, ``epoch`` and figures.
+        Each has ``kind`` (``train``, ``validation``, ``left out``, or ``samples`` where there are
+        none), ``step``, ``epoch`` and figures.
         """
         rows = []
-        for line in self.metrics.read_text().splitlines() if self.metrics.exists() else ():
+        for line in (
+            self.metrics_file.read_text().splitlines() if self.metrics_file.exists() else ()
+        ):
             try:
                 row = json.loads(line)
             except ValueError:
@@ -135,14 +115,65 @@ class RunFolder:
                 rows.append(row)
         return rows
 
+    def add_metrics(self, row: Mapping[str, Any]) -> None:
+        """Add a row to metrics.jsonl."""
+        with self.metrics_file.open("a") as file:
+            file.write(json.dumps(row) + "\n")
 
-def versions() -> dict[str, str]:
-    """What a run was made with."""
-    from importlib.metadata import version
+    def rewind_metrics(self, step: int) -> None:
+        """Remove what a killed run wrote after its last checkpoint, since it comes again."""
+        if self.metrics_file.exists():
+            rows = [json.dumps(row) + "\n" for row in self.metrics() if row["step"] <= step]
+            write_bytes(self.metrics_file, "".join(rows).encode())
 
-    return {
-        "mintnet": version("mintnet"),
-        "torch": str(torch.__version__),
-        "lightning": version("lightning"),
-        "python": platform.python_version(),
-    }
+    def write_checkpoint(self, state: dict[str, Any]) -> None:
+        """Write the state to resume from, whole or not at all."""
+        packed = io.BytesIO()
+        torch.save({"state": state, "format": FORMAT, "digest": _digest(state)}, packed)
+        write_bytes(self.checkpoint, packed.getvalue())
+
+    def read_checkpoint(self) -> dict[str, Any] | None:
+        """The state to resume from, None before the first checkpoint; runs no code of the file."""
+        if not self.checkpoint.exists():
+            return None
+        try:
+            content = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
+            if content["format"] != FORMAT:
+                raise ValueError(f"not of format {FORMAT}")
+            if _digest(content["state"]) != content["digest"]:
+                raise ValueError("its contents do not match its checksum")
+        except Exception as error:  # a damaged file may raise nearly anything
+            reason = " ".join(str(error).split())[:100] or type(error).__name__
+            raise RunError(
+                f"{self.checkpoint} is damaged ({reason}); put back a copy of it, or start a new "
+                f"run in another folder from the weights in {self.last} (--run, --init)"
+            ) from error
+        return dict(content["state"])
+
+
+def _digest(value: Any) -> int:
+    """A checksum of nested tensors and plain values: a zip file does not check what is in it."""
+    if isinstance(value, Tensor):
+        data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        return zlib.crc32(data, zlib.crc32(str((value.dtype, tuple(value.shape))).encode()))
+    if isinstance(value, dict):
+        return zlib.crc32(str([(str(k), _digest(v)) for k, v in value.items()]).encode())
+    if isinstance(value, list | tuple):
+        return zlib.crc32(str([_digest(v) for v in value]).encode())
+    return zlib.crc32(repr(value).encode())
+
+
+@contextmanager
+def disk_errors(run: Path) -> Iterator[None]:
+    """Turn errors of the disk while a run writes into one line that says what to do."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        code = getattr(error, "errno", None)
+        if isinstance(error, OSError) and code not in _DISK:
+            raise
+        reason = os.strerror(code) if code is not None else " ".join(str(error).split())
+        raise RunError(
+            f"{run} cannot be written ({reason}); what was saved before is intact: make room or "
+            f"mend it, then go on with --resume"
+        ) from error

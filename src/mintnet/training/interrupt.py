@@ -5,54 +5,50 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from types import FrameType, TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
-
-class Stopped(Exception):
-    """The run has saved what it has, because someone wants it to end."""
+from mintnet.training.devices import is_first_process
 
 
 class Interruption:
-    """Inside, the first Ctrl-C is noted for whoever asks; a second one is as usual.
+    """The first Ctrl-C inside `watched` is noted, a second one raises KeyboardInterrupt at once.
 
-    A step that is broken off leaves weights and moments between two steps, from which no run could
-    go on as if nothing had been. Python lets only the main thread wait for signals; in others
-    nothing changes.
-
-    Args:
-        wanted: False changes nothing either: processes that train together must not stop at
-            steps of their own.
-
-    Examples:
-        >>> with Interruption() as interruption:
-        ...     interruption.asked
-        False
+    A step that is broken off would leave weights and moments between two steps. Where Python
+    gives no signals (outside the main thread) nothing changes.
     """
 
-    def __init__(self, wanted: bool = True) -> None:
-        self.asked = False
-        self._wanted = wanted and threading.current_thread() is threading.main_thread()
+    def __init__(self) -> None:
+        self.asked = self._at_once = False
 
-    def __enter__(self) -> Interruption:
-        if self._wanted:
-            self._before: Any = signal.signal(signal.SIGINT, self._note)
-        return self
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note Ctrl-C in this block."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before: Any = signal.signal(signal.SIGINT, self._note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before or signal.default_int_handler)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._wanted:
-            # None: it was not set from Python, and cannot be restored
-            signal.signal(signal.SIGINT, self._before or signal.default_int_handler)
+    @contextmanager
+    def cancels(self) -> Iterator[None]:
+        """Inside, already the first Ctrl-C leaves this block, and only this block."""
+        self._at_once = True
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.asked = True
+        finally:
+            self._at_once = False
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.asked or self._at_once:
             raise KeyboardInterrupt
         self.asked = True
-        # print could find itself interrupted in the middle of a line, and refuse
-        words = b"after this step (and samples, if they are being drawn), with a checkpoint"
-        os.write(2, b"\nstopping " + words + b"; Ctrl-C again: at once\n")
+        if is_first_process():  # print could be interrupted in the middle of a line, and refuse
+            os.write(2, b"\nstopping after this step, with a checkpoint; Ctrl-C again: at once\n")

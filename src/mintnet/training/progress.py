@@ -1,62 +1,42 @@
-"""How a run looks on a terminal, and in a log file."""
+"""How a run looks on a terminal, and as plain lines in a pipe or a file."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any, Protocol
+import time
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 _log = logging.getLogger(__name__)
+SECONDS = 30.0
+"""Between two plain lines within an epoch."""
 
 
-class Progress(Protocol):
-    """What a run tells whoever watches it."""
+class Progress:
+    """What a run tells whoever watches it; this one prints nothing and logs notes."""
 
     def start(self, step: int, total: int) -> None:
         """The run begins at a step."""
-        ...
 
     def step(self, step: int, figures: dict[str, float]) -> None:
         """A step is done."""
-        ...
 
     def epoch(self, epoch: int, epochs: int, figures: dict[str, float]) -> None:
         """An epoch is done."""
-        ...
 
     def note(self, text: str) -> None:
         """Something worth a line."""
-        ...
-
-    def stop(self) -> None:
-        """The run is over, one way or the other."""
-        ...
-
-
-class Silent:
-    """Prints nothing; notes go to Python's logging, as information.
-
-    Examples:
-        >>> Silent().note("not a word is printed")
-    """
-
-    def start(self, step: int, total: int) -> None: ...
-
-    def step(self, step: int, figures: dict[str, float]) -> None: ...
-
-    def epoch(self, epoch: int, epochs: int, figures: dict[str, float]) -> None: ...
-
-    def note(self, text: str) -> None:
         _log.info("%s", text)
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """The run is over."""
 
 
-class ConsoleProgress:
-    """A bar with bpd and images/s on a terminal; elsewhere one line for each epoch.
+class ConsoleProgress(Progress):
+    """A bar with the figures on a terminal; elsewhere a line for each epoch and half minute.
 
     Examples:
         >>> import sys
@@ -69,33 +49,30 @@ class ConsoleProgress:
         self.console = console or Console()
         self._bar: Bar | None = None
         self._task: Any = None
-        self._held: dict[str, float] = {}
+        self._kept: dict[str, float] = {}
+        self._total, self._printed = 0, time.monotonic()
 
     def start(self, step: int, total: int) -> None:
-        if not self.console.is_terminal:
-            return
-        self._bar = Bar(
-            TextColumn("training"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-            TimeRemainingColumn(),
-            console=self.console,
-            refresh_per_second=4,
-        )
-        self._task = self._bar.add_task("", total=total, completed=step, figures="")
-        self._bar.start()
+        self._total = total
+        if self.console.is_terminal:
+            ends = MofNCompleteColumn(), TextColumn("{task.fields[figures]}"), TimeRemainingColumn()
+            self._bar = Bar(TextColumn("training"), BarColumn(), *ends, console=self.console)
+            self._task = self._bar.add_task("", total=total, completed=step, figures="")
+            self._bar.start()
 
     def step(self, step: int, figures: dict[str, float]) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, completed=step, figures=_line({**figures, **self._held}))
+            self._bar.update(self._task, completed=step, figures=_line({**figures, **self._kept}))
+        elif time.monotonic() - self._printed > SECONDS:
+            self.note(f"step {step}/{self._total}  {_line(figures)}")
 
     def epoch(self, epoch: int, epochs: int, figures: dict[str, float]) -> None:
         if self._bar is None:
             self.note(f"epoch {epoch}/{epochs}  {_line(figures)}")
-        self._held = {name: x for name, x in figures.items() if name.startswith("validation")}
+        self._kept = {name: x for name, x in figures.items() if name.startswith("validation")}
 
     def note(self, text: str) -> None:
+        self._printed = time.monotonic()
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def stop(self) -> None:
@@ -105,7 +82,4 @@ class ConsoleProgress:
 
 
 def _line(figures: dict[str, float]) -> str:
-    return "  ".join(
-        f"{name} {value:.0f}" if value >= 100 else f"{name} {value:.3f}"
-        for name, value in figures.items()
-    )
+    return "  ".join(f"{n} {x:.0f}" if x >= 100 else f"{n} {x:.3f}" for n, x in figures.items())

@@ -1,156 +1,215 @@
-"""How a preset is trained: everything that decides a run's weights, apart from seed and data."""
+"""Every option of a training run, listed once, for presets, the command line and run.json."""
+# ruff: noqa: RUF009 - `option` makes a field
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, get_args, get_type_hints
 
-from mintnet.training.augment import AUGMENTATIONS
+from mintnet.models.classifier import CLASSIFIERS
+from mintnet.models.flow import LAMBDAS
+from mintnet.models.mintnet import PRESETS
+from mintnet.training.folder import RunError
 
-SCHEDULES = ("step", "cosine", "linear")
-PRECISIONS = ("auto", "float32", "tf32", "bf16", "float64")
+KINDS = ("classifier", "resnet")
+"""What the name of a classifier's preset ends with, after the name of its data set."""
+
+
+def option(default: Any, group: str, help: str, shown: str = "", alias: str = "") -> Any:
+    """A field of `Recipe` with its help; ``shown`` says what a default of None stands for."""
+    about = {"group": group, "help": help, "shown": shown, "alias": alias}
+    return field(default=default, metadata=about)
+
+
+Whole = tuple[int, ...] | None
+Augmentation = Literal["none", "flip", "crop", "crop-flip", "crop-flip-cutout"]
+Schedule = Literal["step", "cosine", "linear"]
+Precision = Literal["auto", "float32", "tf32", "bf16", "float64"]
+Accelerator = Literal["auto", "cpu", "cuda", "gpu", "mps"]
+INIT = "A model to start from; network, size, colour and held-out share are its own."
+SAMPLES = "Steps between grids of samples, 0 for none; they take at most a tenth of the time."
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of one run. Losses are in nats per image, which is what ``eps`` belongs to.
+    """The options of one training run.
 
-    Shares of the run instead of epochs keep a schedule in shape when its length is changed.
-
-    Attributes:
-        batch_size: images behind one step of the optimizer, over all devices together.
-        epochs: length of the run, in passes over the training images.
-        max_steps: length in steps instead, where that is shorter; 0 for no such limit.
-        learning_rate: at its highest.
-        schedule: ``step`` (times ``decay`` at each milestone), ``cosine`` (to 0) or ``linear``
-            (constant for ``hold`` of the run, then straight to 0).
-        milestones: of ``step``, as shares of the run.
-        decay: of ``step``.
-        hold: of ``linear``, as a share of the run.
-        warmup: steps over which the learning rate rises from 0.
-        amsgrad: divide by the largest average of squared gradients so far (AMSGrad, the paper's),
-            instead of the present one (Adam).
-        muon: kernels move along orthogonal matrices (`Muon`); what is said of AMSGrad and Adam
-            holds for the rest of the parameters.
-        unmasked_step: of Muon: the step of kernels without a mask, such as those of couplings, as
-            a share of the step of masked ones.
-        eps: of AMSGrad or Adam.
-        weight_decay: of AMSGrad or Adam.
-        decoupled: subtract the weight decay from the weights themselves (AdamW), instead of
-            adding it to the gradient.
-        label_smoothing: of classifiers, in training alone: the share of the truth that is spread
-            over all classes.
-        ema: decay of the running average of the weights, which is then what is evaluated and
-            saved; 0 for none.
-        clip: largest norm of the gradient, in nats per image; 0 for no clipping.
-        accumulate: pieces into which each process cuts its part of a batch, to save memory.
-        precision: ``float32``, ``tf32``, ``bf16`` (convolutions alone), ``float64``, or ``auto``:
-            bf16 on a GPU that has it, else float32.
-        augmentation: of training images: ``none``, ``flip`` (left to right, every second time),
-            ``crop`` (moved by up to 4 pixels) or ``crop-flip``.
-        validation: share of the training images that is held out to choose the best weights.
-
-    Examples:
-        >>> Recipe(epochs=10).changed(batch_size=64, epochs=None).batch_size
-        64
+    Losses are in nats per image, which ``eps`` and ``clip`` belong to. Milestones and ``hold`` are
+    shares of the run, so that a schedule keeps its form when the length of the run changes.
     """
 
-    batch_size: int = 32
-    epochs: int = 100
-    max_steps: int = 0
-    learning_rate: float = 1e-3
-    schedule: str = "cosine"
-    milestones: tuple[float, ...] = ()
-    decay: float = 0.1
-    hold: float = 0.5
-    warmup: int = 0
-    amsgrad: bool = True
-    muon: bool = False
-    unmasked_step: float = 1.0
-    eps: float = 1e-4
-    weight_decay: float = 0.0
-    decoupled: bool = False
-    label_smoothing: float = 0.0
-    ema: float = 0.0
-    clip: float = 0.0
-    accumulate: int = 1
-    precision: str = "auto"
-    augmentation: str = "none"
-    validation: float = 0.05
+    preset: str
+
+    epochs: int = option(100, "run", "Passes over the training images.")
+    max_steps: int = option(0, "run", "Length in steps, where that is shorter; 0: no limit.")
+    batch_size: int = option(32, "run", "Images in one step, over all devices together.")
+    learning_rate: float = option(1e-3, "run", "At its highest.", alias="--lr")
+    seed: int = option(0, "run", "Of the first weights, the order of the images and the noise.")
+    init: str | None = option(None, "run", INIT, "fresh weights")
+
+    data: str | None = option(None, "data", "Folder with the data set; not for digits.", "none")
+    size: int | None = option(None, "data", "Height and width, for the preset folder.", "32")
+    grey: bool = option(False, "data", "One channel instead of three, for the preset folder.")
+    validation: float = option(0.05, "data", "Share of the training images held out; 0: none.")
+    augmentation: Augmentation = option("none", "data", "Of the training images.")
+
+    pairs: Whole = option(None, "network", "Pairs of Mint layers in each stage.", "by size")
+    filters: Whole = option(None, "network", "K of each stage.", "by size")
+    kernel_size: int | None = option(None, "network", "Of masked convolutions, odd.", "3")
+    couplings: int | None = option(None, "network", "Width of couplings after squeezes.", "0")
+    logit_lambda: float | None = option(None, "network", "λ of the logit.", "0.05")
+    centre: float | None = option(
+        None, "network", "Of the logit: what padding stands for; -6.54 is black.", "0"
+    )
+
+    schedule: Schedule = option("cosine", "optimization", "Of the learning rate.")
+    milestones: tuple[float, ...] = option((), "optimization", "Of step, as shares of the run.")
+    decay: float = option(0.1, "optimization", "Of step: the factor at a milestone.")
+    hold: float = option(0.5, "optimization", "Of linear: share of the run before the decay.")
+    warmup: int = option(0, "optimization", "Steps over which the learning rate rises.")
+    adam: bool = option(False, "optimization", "Adam instead of AMSGrad.")
+    muon: bool = option(False, "optimization", "Muon for kernels; AMSGrad or Adam for the rest.")
+    eps: float = option(1e-4, "optimization", "ε of AMSGrad and Adam.")
+    weight_decay: float = option(0.0, "optimization", "Of kernels, decoupled as in AdamW.")
+    label_smoothing: float = option(0.0, "optimization", "Share of a label spread over classes.")
+    ema: float = option(0.0, "optimization", "Decay of the EMA weights, which are saved; 0: none.")
+    clip: float = option(0.0, "optimization", "Largest norm of the gradient, in nats; 0: none.")
+    precision: Precision = option(
+        "auto", "optimization", "auto: bf16 on a GPU that has it, else float32."
+    )
+
+    checkpoint_every: int | None = option(None, "output", "In steps.", "every 30 seconds")
+    sample_every: int | None = option(None, "output", SAMPLES, "ten grids in a run")
+    sample_count: int = option(64, "output", "Images in a grid of samples, where time allows.")
+    validate_every: int = option(1, "output", "Epochs between validations.")
+    report_every: int | None = option(None, "output", "Steps between metrics.", "an epoch or 100")
+    tensorboard: bool = option(False, "output", "Write curves for TensorBoard too.")
+
+    devices: str = option("1", "devices", "A number, or auto; torchrun and SLURM set it.")
+    nodes: int = option(1, "devices", "Machines; torchrun and SLURM set it.")
+    accelerator: Accelerator = option("auto", "devices", "Kind of device.")
+    threads: int | None = option(None, "devices", "CPU threads.", "all, or 1 for tiny images")
+    plain: bool = option(False, "devices", "No fast path and no CUDA graph on a GPU.")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "milestones", tuple(self.milestones))
-        for name, choices in (
-            ("schedule", SCHEDULES),
-            ("precision", PRECISIONS),
-            ("augmentation", AUGMENTATIONS),
-        ):
+        for name in ("milestones", "pairs", "filters"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, tuple(value))
+        for name, choices in CHOICES.items():
             if (value := getattr(self, name)) not in choices:
                 raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(choices)}")
-        for name in ("batch_size", "epochs", "accumulate"):
-            if (value := getattr(self, name)) < 1:
-                raise ValueError(f"{name} must be at least 1; got {value}")
-        for name in ("learning_rate", "eps", "unmasked_step"):
+        at_least = {"epochs": 1, "batch_size": 1, "nodes": 1, "report_every": 1, "sample_count": 1}
+        zero = ("max_steps", "warmup", "weight_decay", "clip", "checkpoint_every", "sample_every")
+        at_least |= {"threads": 1, **dict.fromkeys((*zero, "validate_every"), 0)}
+        for name, least in at_least.items():
+            value = getattr(self, name)
+            if value is not None and not least <= value < float("inf"):
+                raise ValueError(f"{name} must be at least {least}; got {value}")
+        for name in ("learning_rate", "eps"):
             if not 0 < (value := getattr(self, name)) < float("inf"):
                 raise ValueError(f"{name} must be positive; got {value}")
-        for name in ("max_steps", "warmup", "weight_decay", "clip"):
-            if not 0 <= (value := getattr(self, name)) < float("inf"):
-                raise ValueError(f"{name} must not be negative; got {value}")
         for name in ("ema", "validation", "hold", "label_smoothing"):
             if not 0 <= (value := getattr(self, name)) < 1:
                 raise ValueError(f"{name} must lie in [0, 1); got {value}")
         if not all(0 < share < 1 for share in self.milestones):
             raise ValueError(f"milestones are shares of the run in (0, 1); got {self.milestones}")
-        if self.muon and (self.weight_decay or self.decoupled):
+        if self.muon and self.weight_decay:
             raise ValueError("there is no weight decay with Muon; leave out one of the two")
-        if not self.unmasked_step <= 1:
-            raise ValueError(f"unmasked_step is a share, 1 at most; got {self.unmasked_step}")
-        if self.unmasked_step != 1 and not self.muon:
-            raise ValueError("unmasked_step is of Muon; set muon too, or leave it out")
 
-    def changed(self, **overrides: Any) -> Recipe:
-        """This recipe with other values; None leaves a value as it is."""
-        return replace(self, **{k: v for k, v in overrides.items() if v is not None})
+    @staticmethod
+    def of(preset: str, **given: Any) -> Recipe:
+        """The preset's recipe with the options that are given; None means not given."""
+        given = {name: value for name, value in given.items() if value is not None}
+        if given.get("muon"):
+            given.setdefault("weight_decay", 0.0)  # a preset's is not meant
+        recipe = recipe_for(preset)
+        if unknown := sorted(given.keys() - NAMES):
+            raise ValueError(f"unknown option {unknown[0]!r}; expected one of {', '.join(NAMES)}")
+        recipe = replace(recipe, **given)
+        for name, schedule in (("milestones", "step"), ("decay", "step"), ("hold", "linear")):
+            if name in given and recipe.schedule != schedule:
+                raise ValueError(
+                    f"{name} belongs to the {schedule} schedule, and this run has "
+                    f"{recipe.schedule}: give --schedule {schedule}, or leave it out"
+                )
+        return recipe
+
+    def resumed(self, run: str, preset: str, **given: Any) -> Recipe:
+        """This recipe for a run that goes on; only what is `FREE` may differ."""
+        if self.preset != preset:
+            raise RunError(
+                f"{run} is a run of preset {self.preset}, not {preset}; name another folder with "
+                f"--run"
+            )
+        given = {name: value for name, value in given.items() if value is not None}
+        if given.get("precision") == "auto":
+            del given["precision"]  # it was chosen when the run began
+        wanted = replace(self, **given)
+        for name in sorted(given.keys() - FREE):
+            before, now = getattr(self, name), getattr(wanted, name)
+            if before != now:
+                raise RunError(
+                    f"{run} was begun with {name.replace('_', ' ')} {before}, not {now}; resume it "
+                    f"without that option, or name another folder with --run"
+                )
+        if wanted.epochs != self.epochs and "max_steps" not in given:
+            wanted = replace(wanted, max_steps=0)  # or the old limit would end the longer run
+        return wanted
+
+    def steps(self, per_epoch: int) -> int:
+        """The length of the run in steps."""
+        return min(self.epochs * per_epoch, self.max_steps or 2**62)
 
     def to_dict(self) -> dict[str, Any]:
-        """The recipe as plain data that JSON holds."""
-        return {**asdict(self), "milestones": list(self.milestones)}
+        """The recipe as plain data."""
+        return asdict(self)
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Recipe:
         """The reverse of `to_dict`; names that this version does not know are an error."""
-        known = {field.name for field in fields(Recipe)}
-        if unknown := sorted(values.keys() - known):
-            raise ValueError(f"unknown setting {unknown[0]!r}; expected {', '.join(sorted(known))}")
+        if unknown := sorted(values.keys() - NAMES - {"preset"}):
+            raise ValueError(f"unknown setting {unknown[0]!r}")
         return Recipe(**values)
 
 
-# The paper's, for its classifiers and the ResNets beside them.
-_CLASSIFIER = Recipe(batch_size=128, epochs=200, weight_decay=1e-4, augmentation="crop")
+OPTIONS = {f.name: f for f in fields(Recipe) if f.name != "preset"}
+NAMES = OPTIONS.keys()
+TYPES: dict[str, Any] = get_type_hints(Recipe)
+CHOICES = {n: get_args(TYPES[n]) for n in ("schedule", "augmentation", "precision", "accelerator")}
+FREE = {n for n, f in OPTIONS.items() if f.metadata["group"] in ("output", "devices")}
+FREE |= {"data", "epochs", "max_steps"}
+"""What may differ when a run is resumed."""
 
-RECIPES: dict[str, Recipe] = {
-    # Chosen here: two minutes on two cores.
-    "digits": Recipe(epochs=30, learning_rate=2e-2, clip=500.0),
-    # The paper's: 400 epochs, a tenth of the learning rate from epochs 250 and 350 on.
-    "mnist": Recipe(epochs=400, schedule="step", milestones=(0.625, 0.875)),
-    "cifar10": Recipe(epochs=200, augmentation="flip"),
-    # 350,000 steps come before the tenth epoch ends.
-    "imagenet32": Recipe(epochs=10, max_steps=350_000),
-    # For a few thousand pictures of one's own.
-    "folder": Recipe(epochs=100, learning_rate=2e-3, clip=3000.0, ema=0.999, augmentation="flip"),
-    # Chosen here: a minute on two cores.
-    "digits-classifier": _CLASSIFIER.changed(
-        batch_size=64, epochs=40, learning_rate=4e-3, eps=1e-6, warmup=20
-    ),
-    "mnist-classifier": _CLASSIFIER,
-    "cifar10-classifier": _CLASSIFIER.changed(augmentation="crop-flip"),
-    "mnist-resnet": _CLASSIFIER,
-    "cifar10-resnet": _CLASSIFIER.changed(augmentation="crop-flip"),
+
+def _flow(preset: str, **settings: Any) -> Recipe:
+    net = PRESETS[preset]
+    settings |= {
+        name: getattr(net, name) for name in ("pairs", "filters", "kernel_size", "couplings")
+    }
+    return Recipe(preset, logit_lambda=LAMBDAS[preset], centre=0.0, **settings)
+
+
+def _classifier(preset: str, **settings: Any) -> Recipe:
+    """AMSGrad with decoupled decay, smoothed labels and EMA weights, on all training images."""
+    name, kind = data_and_kind(preset)
+    if kind == "classifier":
+        net = CLASSIFIERS[name]
+        settings |= {n: getattr(net, n) for n in ("pairs", "filters", "kernel_size")}
+    return Recipe(preset, **{**CLASSIFICATION, **settings})
+
+
+CLASSIFICATION: dict[str, Any] = {
+    "batch_size": 256,
+    "learning_rate": 2e-3,
+    "eps": 1e-6,
+    "weight_decay": 0.1,
+    "clip": 5.0,
+    "label_smoothing": 0.1,
+    "ema": 0.999,
+    "validation": 0.0,
+    "augmentation": "crop",
 }
-
-KINDS = ("classifier", "resnet")
-"""What a preset of classifiers ends with, after the name of its data set."""
 
 
 def recipe_for(preset: str) -> Recipe:
@@ -177,3 +236,27 @@ def data_and_kind(preset: str) -> tuple[str, str]:
     """
     data, _, kind = preset.rpartition("-")
     return (data, kind) if kind in KINDS else (preset, "flow")
+
+
+_CIFAR: dict[str, Any] = {"epochs": 70, "warmup": 400, "augmentation": "crop-flip-cutout"}
+_SMALL: dict[str, Any] = {"batch_size": 64, "learning_rate": 4e-3, "validation": 0.05, "ema": 0.0}
+
+RECIPES: dict[str, Recipe] = {
+    recipe.preset: recipe
+    for recipe in (
+        # Two minutes on two cores.
+        _flow("digits", epochs=30, learning_rate=2e-2, clip=100.0),
+        # The paper's: a tenth of the learning rate from epochs 250 and 350 on.
+        _flow("mnist", epochs=400, schedule="step", milestones=(0.625, 0.875)),
+        _flow("cifar10", epochs=200, augmentation="flip"),
+        # The paper's 350,000 steps come before the tenth epoch ends.
+        _flow("imagenet32", epochs=10, max_steps=350_000),
+        # For some hundred pictures of one's own: about ten minutes on two cores.
+        Recipe("folder", learning_rate=3e-3, clip=1500.0, warmup=20, ema=0.99, augmentation="flip"),
+        _classifier("digits-classifier", epochs=40, warmup=20, **_SMALL),
+        _classifier("mnist-classifier", epochs=10, warmup=450),
+        _classifier("cifar10-classifier", **_CIFAR),
+        _classifier("mnist-resnet", epochs=10, warmup=450),
+        _classifier("cifar10-resnet", **_CIFAR),
+    )
+}

@@ -1,28 +1,27 @@
-"""What is learned: a model and a loss for each image. The loop knows no more than this."""
+"""What is learned: a model and a loss for each image. The training step knows no more than this."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import functional as F
 
+from mintnet.data import ImageData
 from mintnet.models.fast import fast_transform, why_not_fast
 from mintnet.models.flow import Flow
+from mintnet.models.labelled import ImageClassifier
 from mintnet.models.noise import uniform_noise
-
-REACH = 3.0
-"""Bits per dimension above the usual that are out of all proportion: images of one set differ by
-about as much in good models."""
+from mintnet.training.folder import RunError
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Images with what fixes all that is random about them.
+    """Images with what fixes the noise on them.
 
     Shapes: images (batch, C, H, W) uint8; labels (batch,) int64 or None; index (batch,).
     """
@@ -36,63 +35,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class FastPath:
-    """A faster way to compute the same loss in training.
-
-    Attributes:
-        dtype: of convolutions.
-        compiled: whether layers are compiled.
-        on_chip: whether layers of few channels are kernels of their own, where they can be.
-    """
+    """The fast path of training: the dtype of convolutions, and whether layers are compiled."""
 
     dtype: torch.dtype
     compiled: bool
-    on_chip: bool = True
-
-
-class Task(Protocol):
-    """A model and what it is trained for.
-
-    ``figure_names`` names what people read; by the first of them weights are chosen, and the
-    least is the best.
-    """
-
-    figure_names: tuple[str, ...]
-    draws_samples: bool
-    """Whether the model makes images."""
-    reach: float
-    """Nats above the usual from which on the loss of an image is out of all proportion; infinite
-    where that does not happen."""
-    fast: FastPath | None
-    """How the loss is computed in training, where that is not the plain way."""
-
-    @property
-    def model(self) -> nn.Module:
-        """The network whose parameters are trained."""
-        ...
-
-    def measure(self, batch: Batch) -> dict[str, Tensor]:
-        """``loss``, in nats, which is minimized, and the figures of each image.
-
-        It neither waits for the device nor lets shapes depend on values, so that a step can be
-        recorded. Shapes: (batch,).
-        """
-        ...
-
-    def why_not_fast(self) -> str:
-        """Why the model has no fast path, or nothing if it has one."""
-        ...
-
-    def describe(self) -> dict[str, Any]:
-        """The model's shape as plain data."""
-        ...
-
-    def save(self, folder: Path, **extra: Any) -> None:
-        """Write the model into a folder."""
-        ...
-
-    def samples(self, count: int, seed: int) -> Tensor | None:
-        """New images, uint8, or None from a model that makes none."""
-        ...
 
 
 class DensityTask:
@@ -102,38 +48,31 @@ class DensityTask:
         >>> task = DensityTask(Flow.preset("digits"))
         >>> images = torch.zeros(3, 1, 8, 8, dtype=torch.uint8)
         >>> measured = task.measure(Batch(images, None, torch.arange(3), seed=0, draw=0))
-        >>> bool((measured["bpd"] == task.flow.bits_per_dim(images)).all())
+        >>> bool((measured["bpd"] == task.model.bits_per_dim(images)).all())
         True
     """
 
-    figure_names: tuple[str, ...] = ("bpd",)
-    draws_samples: bool = True
+    figures: tuple[str, ...] = ("bpd",)
 
-    def __init__(self, flow: Flow) -> None:
-        self.flow = flow
-        self.reach = REACH * flow.dimensions * math.log(2)
-        self.fast: FastPath | None = None
-
-    @property
-    def model(self) -> nn.Module:
-        return self.flow
+    def __init__(self, flow: Flow, fast: FastPath | None = None) -> None:
+        self.model: Any = flow
+        self.fast = fast
 
     def measure(self, batch: Batch) -> dict[str, Tensor]:
-        flow = self.flow  # `log_prob` would check again in each step what is checked at the start
+        flow = self.model  # not `log_prob`, which checks the images in each call
         dtype = next(flow.parameters()).dtype
         noise = uniform_noise(batch.seed, batch.draw, batch.index, flow.shape, dtype)
         transform = None
         if self.fast is not None and flow.training:
-            fast = self.fast
-            transform = partial(fast_transform, flow.net, **vars(fast))
+            transform = partial(fast_transform, flow.net, **vars(self.fast))
         loss = -flow.log_density((batch.images.to(dtype) + noise) / flow.levels, transform)
         return {"loss": loss, "bpd": loss / (flow.dimensions * math.log(2))}
 
     def why_not_fast(self) -> str:
-        return why_not_fast(self.flow.net)
+        return str(why_not_fast(self.model.net))
 
     def describe(self) -> dict[str, Any]:
-        flow = self.flow
+        flow = self.model
         return {
             "kind": "flow",
             "net": flow.net.config.to_dict(),
@@ -143,9 +82,67 @@ class DensityTask:
             "levels": flow.levels,
         }
 
-    def save(self, folder: Path, **extra: Any) -> None:
-        self.flow.save(folder, **extra)
 
-    @torch.no_grad()
-    def samples(self, count: int, seed: int) -> Tensor | None:
-        return self.flow.sample(count, seed=seed)
+class ClassificationTask:
+    """Cross entropy: the loss is − log p of the true class, in nats, with smoothed labels.
+
+    Figures are ``error``, 1 for a mistake, and ``nats``, the loss without smoothing.
+    """
+
+    figures: tuple[str, ...] = ("error", "nats")
+
+    def __init__(
+        self,
+        classifier: ImageClassifier,
+        label_smoothing: float = 0.0,
+        fast: FastPath | None = None,
+    ) -> None:
+        self.model: Any = classifier
+        self.label_smoothing, self.fast = label_smoothing, fast
+
+    def measure(self, batch: Batch) -> dict[str, Tensor]:
+        model, training = self.model, self.model.training
+        if batch.labels is None or (training and len(batch.images) < 2):
+            raise RunError(
+                "batch normalization needs at least two images on each device; take a "
+                "larger batch size, or fewer devices"
+            )
+        fast = self.fast if training else None
+        how = (fast.dtype, fast.compiled) if fast else ()
+        logits = model.logits(model.prepared(batch.images), *how)
+        log_probs = logits.to(model.dtype).log_softmax(1)
+        loss = nats = F.nll_loss(log_probs, batch.labels, reduction="none")
+        if training and self.label_smoothing:
+            loss = (1 - self.label_smoothing) * nats - self.label_smoothing * log_probs.mean(1)
+        wrong = log_probs.argmax(1) != batch.labels
+        return {"loss": loss, "error": wrong.to(loss.dtype), "nats": nats}
+
+    def why_not_fast(self) -> str:
+        return ""
+
+    def describe(self) -> dict[str, Any]:
+        return {**self.model.describe(), "parameters": self.model.parameter_count()}
+
+
+Task = DensityTask | ClassificationTask
+
+
+def check_labels(data: ImageData, classes: int, where: str) -> None:
+    """Raise `RunError` unless these images can teach or test a classifier."""
+    if data.labels is None:
+        raise RunError(f"{data.name} has no labels, and a classifier needs them for {where}")
+    low, high = int(data.labels.min()), int(data.labels.max())
+    if low < 0 or high >= classes:
+        raise RunError(
+            f"{data.name} has labels from {low} to {high}; the classifier knows {classes} "
+            f"classes, 0 to {classes - 1}"
+        )
+
+
+def check_variety(data: ImageData) -> None:
+    """Raise `RunError` where all images are one constant colour."""
+    if bool((data.images == data.images[:1, :, :1, :1]).all()):
+        raise RunError(
+            f"all images of {data.name} are the same constant colour: batch normalization would "
+            f"divide by 0; give images that differ"
+        )

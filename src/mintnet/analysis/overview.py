@@ -1,0 +1,209 @@
+"""Everything that a report shows of a model, as tensors and numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mintnet.analysis.interpolation import codes_between
+from mintnet.analysis.invertibility import Verification, verify
+from mintnet.analysis.layers import LayerRow
+from mintnet.analysis.round_trip import RoundTrip, round_trip
+from mintnet.analysis.summary import Headline, by, class_names, facts
+from mintnet.data import ImageData
+from mintnet.models import Classifier, Flow
+from mintnet.models.base import Model
+from mintnet.models.batches import Progress
+from mintnet.models.labelled import ImageClassifier
+from mintnet.solvers import Solution, Solver
+
+if TYPE_CHECKING:
+    from mintnet.training.accuracy import Accuracy
+
+ITERATIONS = (1, 2, 4, 8, 16, 32, 64, 120)
+LARGE = 1024
+"""Entries of a padded image above which a CPU needs long for a round trip."""
+
+Stage = Callable[[str], Progress]
+"""Called with the name of each part of the work; gives back what to tell its progress."""
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """How much a report looks at."""
+
+    samples: int = 64  # images to draw
+    images: int = 32  # test images to reconstruct
+    likelihood: int = 1024  # test images for the bits per dimension, at most
+    seconds: float = 15.0  # about the time for the curves of Algorithm 1; 0: no limit
+    seed: int = 0  # of samples, of noise and of the choice of images
+
+
+@dataclass
+class Overview:
+    """What a report shows; whatever is empty is left out."""
+
+    title: str
+    subtitle: str = ""
+    levels: int = 256  # grey levels of the images
+    headlines: list[Headline] = field(default_factory=list)
+    gallery: list[tuple[str, str, bytes]] = field(default_factory=list)  # title, note, PNG file
+    metric: tuple[str, str] = ("bpd", "bits per dimension")  # of the run, and what it is called
+    metrics: list[dict[str, Any]] = field(default_factory=list)  # rows of the run's metrics
+    run_pictures: list[tuple[str, bytes]] = field(default_factory=list)  # caption, PNG file
+    samples: Tensor | None = None  # (N, C, H, W) uint8, those that are not verified included
+    drawn: Solution | None = None  # how the samples were inverted
+    between: Tensor | None = None  # (64, C, H, W) uint8; None where one is not verified
+    verification: Verification | None = None  # of a density model
+    accuracy: Accuracy | None = None  # of a classifier
+    images: Tensor | None = None  # that the accuracy is of
+    names: tuple[str, ...] = ()  # of the classes
+    trips: list[RoundTrip] = field(default_factory=list)  # features mapped back, 64 and 32 bits
+    layers: list[LayerRow] = field(default_factory=list)
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    configuration: dict[str, Any] = field(default_factory=dict)
+    bits_per_dim: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        curves = self.verification.curves if self.verification else []
+        return {
+            "bits_per_dim": self.bits_per_dim,
+            "headlines": {item.label: item.value for item in self.headlines},
+            "curves": [curve.to_dict() for curve in curves],
+            "layers": [asdict(row) for row in self.layers],
+        }
+
+
+def overview(
+    model: Model,
+    data: ImageData,
+    title: str,
+    run: Path | None = None,
+    amounts: Amounts | None = None,
+    solver: Solver | None = None,
+    stage: Stage = lambda _: lambda done, total: None,
+) -> Overview:
+    """Measure a model on test images, with labels for a classifier; draw from a density model.
+
+    ``run`` is the run folder, whose metrics and grids of samples are shown too.
+    """
+    found = Overview(title, levels=model.levels, facts=facts(model))
+    if run:
+        from mintnet.training import RunFolder
+
+        found.metrics, found.run_pictures = RunFolder(run).metrics(), _sample_pictures(run)
+    if isinstance(model, Flow):
+        _measure_flow(found, model, data, amounts or Amounts(), solver, stage)
+    elif isinstance(model, ImageClassifier):
+        _measure_classifier(found, model, data, amounts or Amounts(), solver, stage)
+    count = f"{model.parameter_count():,}"
+    found.headlines.append(Headline(count, "parameters", f"{by(model.shape)} pixels"))
+    return found
+
+
+@torch.no_grad()
+def _measure_flow(
+    found: Overview,
+    flow: Flow,
+    data: ImageData,
+    amounts: Amounts,
+    solver: Solver | None,
+    stage: Stage,
+) -> None:
+    stage("bits per dimension")
+    counted = data.images[: amounts.likelihood].to(flow.device)
+    bits = flow.bits_per_dim(counted, amounts.seed).double()
+    found.bits_per_dim = float(bits.mean())
+    z = flow.sample_latents(amounts.samples, seed=amounts.seed)
+    found.drawn = flow.solve(z, solver, progress=stage("samples"))
+    found.samples = flow.to_images(found.drawn.value.nan_to_num())
+    generator = torch.Generator().manual_seed(amounts.seed)
+    chosen = torch.randperm(len(data), generator=generator)[: amounts.images]
+    images = data.images[chosen].to(flow.device)
+    if len(images) >= 4:
+        codes = codes_between(flow.encode(images[_unlike(data, chosen)]))
+        between = flow.solve(codes, solver, progress=stage("interpolation"))
+        if bool(between.converged.all()):
+            found.between = flow.to_images(between.value)
+    progress = stage("reconstructions, and Algorithm 1 for growing numbers of steps")
+    found.verification = verify(
+        flow, images, solver, iterations=ITERATIONS, seconds=amounts.seconds, progress=progress
+    )
+    found.layers = found.verification.layers
+    error = float(bits.std()) / math.sqrt(len(bits)) if len(bits) > 1 else math.nan
+    which = "all" if len(bits) == len(data) else "the first"
+    back, both = found.verification.reconstruction, found.drawn.converged.tolist()
+    both += back.solution.converged.tolist()
+    worst = max(float(s.residual.max()) for s in (found.drawn, back.solution))
+    note = f"± {error:.3f}, {which} {len(bits)} test images"
+    exact = back.exact == len(images)
+    mean = f"mean error {float(back.errors.mean()):.1e}"
+    verified = f"{sum(both)} of {len(both)} inversions verified"
+    found.headlines = [
+        Headline(f"{found.bits_per_dim:.3f}", "bits per dimension", note),
+        Headline(f"{back.exact} / {len(images)}", "images back byte for byte", mean, exact),
+        Headline(f"{worst:.1e}", "worst residual, end to end", verified, all(both)),
+    ]
+
+
+@torch.no_grad()
+def _measure_classifier(
+    found: Overview,
+    model: ImageClassifier,
+    data: ImageData,
+    amounts: Amounts,
+    solver: Solver | None,
+    stage: Stage,
+) -> None:
+    from mintnet.training.accuracy import Accuracy
+
+    if data.labels is None:
+        raise ValueError(f"a classifier is measured on images with labels; {data.name} has none")
+    found.metric = ("error", "share of mistakes")
+    progress, scores = stage("accuracy"), []
+    for part in data.images.split(250):
+        scores.append(model(part.to(model.device)).double().cpu())
+        progress(sum(map(len, scores)), len(data))
+    found.accuracy = accuracy = Accuracy(torch.cat(scores), data.labels)
+    found.images, found.names = data.images, class_names(data.name, model.classes)
+    wrong = f"{int((~accuracy.right).sum())} mistakes in {len(data):,}"
+    note = f"± {100 * accuracy.standard_error:.2f} %, {wrong}"
+    error, nats = accuracy.calibration.error, f"cross entropy {accuracy.nats:.4f} nats"
+    found.headlines = [
+        Headline(f"{100 * accuracy.accuracy:.2f} %", "of test images are right", note),
+        Headline(f"{100 * error:.2f} %", "calibration error", nats),
+    ]
+    if not isinstance(model, Classifier):
+        return
+    slow = model.device.type == "cpu" and model.config.width * data.images[0, 0].numel() > LARGE
+    chosen = data.images[: min(amounts.images, 8) if slow else amounts.images]
+    found.trips = [
+        round_trip(model, chosen, dtype, solver, progress=stage(f"features mapped back, {dtype}"))
+        for dtype in (torch.float64, torch.float32)
+    ]
+    wide = found.trips[0]
+    found.layers = list(wide.layers)
+    value, good = f"{wide.byte_exact} / {wide.images}", wide.byte_exact == wide.images
+    note = f"worst pixel off by {wide.worst_pixel_error:.0e} grey levels in float64"
+    found.headlines.append(Headline(value, "images back from their features", note, good))
+
+
+def _sample_pictures(run: Path, most: int = 4) -> list[tuple[str, bytes]]:
+    """Captions and PNG files of some grids that a run has drawn, from its first to its last."""
+    files = sorted((run / "samples").glob("step_*.png"))
+    if len(files) > most:
+        files = [files[round(k * (len(files) - 1) / (most - 1))] for k in range(most)]
+    return [(f"step {file.stem[5:].lstrip('0') or 0}", file.read_bytes()) for file in files]
+
+
+def _unlike(data: ImageData, chosen: Tensor) -> list[int]:
+    """Places among the chosen images of the first four with different labels, if there are any."""
+    labels = chosen.tolist() if data.labels is None else data.labels[chosen].tolist()
+    first = [place for place, label in enumerate(labels) if label not in labels[:place]]
+    return [*first, *(place for place in range(len(labels)) if place not in first)][:4]

@@ -1,0 +1,172 @@
+"""`mintnet`: picks the command, runs it, and turns users' mistakes into one line."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated, Any, NoReturn, Union
+
+import tyro
+
+from mintnet.cli.command import Command, FlawedResult, origin
+from mintnet.cli.output import check_output, write_json
+
+COMMANDS = {
+    "train": "mintnet.cli.train:Train",
+    "evaluate": "mintnet.cli.evaluate:Evaluate",
+    "sample": "mintnet.cli.sample:Sample",
+    "reconstruct": "mintnet.cli.reconstruct:Reconstruct",
+    "interpolate": "mintnet.cli.interpolate:Interpolate",
+    "verify": "mintnet.cli.verify:Verify",
+    "tune-step": "mintnet.cli.tune_step:TuneStep",
+    "report": "mintnet.cli.report:Report",
+    "explain": "mintnet.cli.explain:Explain",
+    "info": "mintnet.cli.info:Info",
+    "export": "mintnet.cli.export:Export",
+    "import-original": "mintnet.cli.import_original:ImportOriginal",
+    "data get": "mintnet.cli.data:Get",
+    "data verify": "mintnet.cli.data:VerifyFiles",
+    "bench train": "mintnet.cli.bench:Train",
+    "bench sample": "mintnet.cli.bench:Sample",
+    "bench invert": "mintnet.cli.bench:Invert",
+    "bench properties": "mintnet.cli.bench:Properties",
+    "bench families": "mintnet.cli.bench:Families",
+    "demo": "mintnet.cli.demo:Demo",
+}
+"""Where each command is; "group name" makes a command of a group. A new one is a line here."""
+
+GROUPS = {
+    "data": "Get data sets, and check the files that are there.",
+    "bench": "Measure how fast things are.",
+}
+
+EXTRAS = {"tensorboard": "tensorboard", "torchdiffeq": "ffjord"}
+"""Modules that another extra than ``cli`` installs."""
+
+NO_MEMORY = "can't allocate memory"
+"""What torch says on a CPU, in an error that has no name of its own."""
+
+
+def run(arguments: list[str]) -> None:
+    """Run the command that the arguments name.
+
+    With MINTNET_DEBUG=1 in the environment a mistake shows its traceback too.
+    """
+    if arguments == ["--version"]:
+        print(f"mintnet {version('mintnet')}")
+        return
+    try:
+        command = parse(arguments or ["--help"])
+        command.typed = shlex.join(["mintnet", *arguments])
+        _run(command)
+    except BrokenPipeError:
+        # Nobody reads the output any more; keep Python from complaining about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(1) from None
+    except KeyboardInterrupt as stop:
+        print(f"mintnet: {str(stop) or 'interrupted'}", file=sys.stderr)
+        raise SystemExit(130) from None
+    except Exception as error:
+        if not _is_mistake(error) or os.environ.get("MINTNET_DEBUG") == "1":
+            raise
+        _fail(_one_line(error))
+
+
+def _run(command: Command) -> None:
+    """Run a command and write its figures, also where something in them failed."""
+    if command.json is not None:
+        check_output(command.json, option="--json")
+    source = origin(command) if command.json is not None else {}
+    flaw = None
+    try:
+        figures = command.run()
+    except FlawedResult as found:
+        flaw, figures = found, found.figures
+    if command.json is not None:
+        from mintnet.training.devices import is_first_process
+
+        if is_first_process():
+            write_json(command.json, {**source, **figures})
+    sys.stdout.flush()
+    if flaw is not None:
+        raise flaw
+
+
+def parse(arguments: Sequence[str]) -> Command:
+    """The command that the arguments name, with its options filled in.
+
+    Examples:
+        >>> parse(["sample", "mnist", "-n", "9"]).count
+        9
+    """
+    words = "Invertible networks: exact likelihoods, verified inverses. See also --version."
+    options = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
+    length = 2 if arguments[0] in GROUPS else 1
+    name, rest = " ".join(arguments[:length]), list(arguments[length:])
+    found: Command
+    if name in COMMANDS:  # its module alone is imported
+        found = tyro.cli(_load(name, arguments), prog=f"mintnet {name}", args=rest, config=options)
+        return found
+    kinds: Any = Union[tuple(_all())]  # noqa: UP007 - built when it runs
+    found = tyro.cli(kinds, prog="mintnet", description=words, args=list(arguments), config=options)
+    return found
+
+
+def _load(name: str, arguments: Sequence[str] = ()) -> Any:
+    """The class of a command, with the defaults that the arguments imply where it has such."""
+    module, _, kind = COMMANDS[name].partition(":")
+    found = getattr(import_module(module), kind)
+    return found.for_arguments(arguments) if hasattr(found, "for_arguments") else found
+
+
+def _all() -> list[Any]:
+    """The commands as types, those of a group inside one."""
+    single: list[Any] = []
+    grouped: dict[str, list[Any]] = {}
+    annotated: Any = Annotated  # with types that are known only when it runs
+    union: Any = Union
+    for name in COMMANDS:
+        found = _load(name)
+        group, _, inner = name.rpartition(" ")
+        words = (found.__doc__ or "").partition("\n\n")[0]
+        entry = annotated[found, tyro.conf.subcommand(inner, description=words)]
+        (grouped.setdefault(group, []) if group else single).append(entry)
+    groups = [
+        annotated[union[tuple(kinds)], tyro.conf.subcommand(name, description=GROUPS[name])]
+        for name, kinds in grouped.items()
+    ]
+    return [*single, *groups]
+
+
+def _is_mistake(error: Exception) -> bool:
+    """Whether it is something that a user can mend, and not a fault of the program."""
+    from safetensors import SafetensorError
+
+    from mintnet.solvers import InversionError
+
+    if isinstance(error, ModuleNotFoundError):
+        return not (error.name or "mintnet").startswith("mintnet")
+    if isinstance(error, ValueError | InversionError | OSError | MemoryError | SafetensorError):
+        return True
+    return type(error).__name__ == "OutOfMemoryError" or NO_MEMORY in str(error)  # torch's
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        module = (error.name or "").partition(".")[0]
+        extra = EXTRAS.get(module, "cli")
+        return f"this command needs {module}: pip install 'mintnet[{extra}]'"
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    if NO_MEMORY in str(error):
+        return "there is not enough memory for that; ask for fewer or smaller images at a time"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _fail(reason: str) -> NoReturn:
+    print(f"mintnet: error: {reason}", file=sys.stderr)
+    raise SystemExit(1) from None

@@ -1,0 +1,105 @@
+"""Plots on axes: the course of a run, Fig. 4a, the search for a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from mintnet.analysis.invertibility import ErrorCurve
+from mintnet.analysis.tuning import Trial, rank
+from mintnet.figures.style import Theme, legend
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def series(
+    rows: Sequence[dict[str, Any]], kind: str, figure: str = "bpd"
+) -> tuple[list[float], list[float]]:
+    """Steps and values of one figure of a run's metrics, where it is a finite number.
+
+    Examples:
+        >>> rows = [{"kind": "train", "step": 5, "bpd": 2.0}, {"kind": "train", "step": 6}]
+        >>> series(rows, "train")
+        ([5.0], [2.0])
+    """
+    chosen = [row for row in rows if row.get("kind") == kind]
+    points = [
+        (float(row["step"]), float(row[figure]))
+        for row in chosen
+        if isinstance(row.get(figure), int | float) and math.isfinite(row[figure])
+    ]
+    return [step for step, _ in points], [value for _, value in points]
+
+
+def draw_metrics(
+    axes: Axes,
+    theme: Theme,
+    rows: Sequence[dict[str, Any]],
+    figure: str = "bpd",
+    label: str = "bits per dimension",
+) -> None:
+    """Draw a figure in training and on held-out images; the first steep fall is cut off."""
+    shown: list[float] = []
+    kinds = (("train", "training"), ("validation", "held-out images"))
+    for (kind, name), colour in zip(kinds, theme.colours, strict=False):
+        steps, values = series(rows, kind, figure)
+        if steps:
+            style = "-" if kind == "train" or len(steps) > 40 else "o-"
+            axes.plot(steps, values, style, color=colour, label=name, markersize=4)
+            shown += values[len(values) // 20 :]
+    if shown:
+        low, high = min(shown), max(shown)
+        room = 0.06 * (high - low) or 0.1
+        axes.set_ylim(low - room, high + room)
+        legend(axes, theme)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("step")
+    axes.set_ylabel(label)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+
+
+def draw_error_curves(
+    axes: Axes,
+    theme: Theme,
+    curves: Sequence[ErrorCurve],
+    reached: tuple[str, float] | None = None,
+) -> None:
+    """Draw each curve with its band on logarithmic axes, and what another solver reached."""
+    for curve, colour in zip(curves, theme.colours, strict=False):
+        centre, spread = torch.tensor(curve.centre), torch.tensor(curve.spread)
+        axes.fill_between(
+            curve.iterations, centre / spread, centre * spread, color=colour, alpha=0.2, linewidth=0
+        )
+        axes.plot(curve.iterations, centre, "o-", color=colour, markersize=4, label=curve.label)
+    if reached:
+        axes.axhline(reached[1], color=theme.quiet, linestyle="--", label=reached[0])
+    axes.set_yscale("log")
+    ticks = curves[0].iterations if curves else ()
+    axes.set_xscale("log" if min(ticks, default=0) > 0 else "symlog")
+    axes.set_xticks(ticks, [str(count) for count in ticks])
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel("steps of Algorithm 1 in each layer")
+    axes.set_ylabel("reconstruction error ‖x − y‖² / D")
+    if len(curves) > 1 or reached:
+        legend(axes, theme)
+
+
+def draw_trials(axes: Axes, theme: Theme, trials: Sequence[Trial]) -> None:
+    """Draw the error of each candidate against its divisor."""
+    for number, label in enumerate(("first round, by 0.5", "second round, by 0.05"), 1):
+        colour = theme.colours[3 if number == 1 else 0]
+        chosen = sorted((t for t in trials if t.round == number), key=lambda t: t.divisor)
+        errors = [max(t.error, 1e-18) for t in chosen]
+        axes.plot(
+            [t.divisor for t in chosen], errors, "o-", color=colour, markersize=4, label=label
+        )
+    best = min(trials, key=rank)
+    axes.axvline(best.divisor, color=theme.colours[1], linewidth=1.2, linestyle="--")
+    axes.set_yscale("log")
+    axes.set_xlabel("d, with α = 1/d")
+    axes.set_ylabel("reconstruction error ‖x − y‖² / D")
+    legend(axes, theme)

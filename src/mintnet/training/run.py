@@ -1,0 +1,319 @@
+"""The loop over the steps of a run, and what happens between them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from mintnet.data import ImageData
+from mintnet.models.flow import Flow
+from mintnet.precision import true_float32
+from mintnet.solvers import InversionError
+from mintnet.training.data import held_out, part_of, permutation, stream
+from mintnet.training.devices import SMALL
+from mintnet.training.folder import RunError, RunFolder
+from mintnet.training.interrupt import Interruption
+from mintnet.training.optimizers import learning_rate
+from mintnet.training.progress import Progress
+from mintnet.training.recipe import Recipe
+from mintnet.training.samples import Sampler, save_grid
+from mintnet.training.step import Outcome, Step
+from mintnet.training.task import Batch, Task
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+CHECKPOINT_SECONDS = 30.0
+PATIENCE = 20
+"""Steps in a row that may be left out since the loss or its gradient is not finite."""
+SLOW_VALIDATION = ((1024, 256), (math.inf, 64))
+"""On a CPU: for images of up to so many dimensions, the most held-out images that are used."""
+
+
+class Run:
+    """A run: `fit` is the loop. All that it must remember is a step number and the step's tensors.
+
+    ``facts`` are about the data, for saved models; ``state`` is the checkpoint to go on from.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        data: ImageData,
+        task: Task,
+        folder: RunFolder,
+        progress: Progress,
+        facts: dict[str, Any],
+        state: dict[str, Any] | None = None,
+    ) -> None:
+        self.recipe, self.task, self.folder, self.progress = recipe, task, folder, progress
+        self.images, self.labels = data.images, data.labels
+        self.places, self.held = held_out(len(data), recipe.validation)
+        self.batch_size = min(recipe.batch_size, len(self.places))
+        self.per_epoch = len(self.places) // self.batch_size
+        self.total = recipe.steps(self.per_epoch)
+        self.state = state or {"step": 0, "best": None, "best_step": 0, "seconds": 0.0}
+        self.done: int = self.state["step"]
+        self.best, self.best_step = self.state["best"], self.state["best_step"]
+        self.seconds: float = self.state["seconds"]
+        """Time spent in training steps."""
+        self.extra = {"preset": recipe.preset, "data": facts, "validation": recipe.validation}
+        self.train: dict[str, float] = {}
+        self.validation: dict[str, float] = {}
+        self.left_out = 0
+        """How many of the last steps in a row were left out."""
+        self.interruption = Interruption()
+        self.sampler = Sampler(recipe.sample_count)
+
+    def fit(self, fabric: Fabric) -> None:
+        """Train to the end, or to Ctrl-C."""
+        self._set_up(fabric)
+        recipe, progress = self.recipe, self.progress
+        progress.start(self.done, self.total)
+        with self.interruption.watched():
+            for places in self._batches():
+                began = time.perf_counter()
+                outcome = self.step(
+                    *self._look_up(part_of(places, fabric.global_rank, fabric.world_size)),
+                    epoch=self.done // self.per_epoch,
+                    learning_rate=learning_rate(recipe, self.done, self.total),
+                    number=self.done,
+                    stop=self.interruption.asked,
+                )
+                self.done += 1
+                self._count(outcome, time.perf_counter() - began)
+                last = self.done == self.total
+                if last or self.done % (recipe.report_every or min(100, self.per_epoch)) == 0:
+                    self._report()
+                if last or self.done % self.per_epoch == 0:
+                    self._end_epoch(last)
+                if last or self._checkpoint_due():
+                    self._save()  # before samples, which take time
+                if last or self._samples_due():
+                    self._sample(last)
+                if not last and self._stop_asked(outcome):
+                    self._save()
+                    raise KeyboardInterrupt(
+                        f"interrupted; step {self.done} is saved, and --resume goes on from there"
+                    )
+
+    def _set_up(self, fabric: Fabric) -> None:
+        """Model, images and the step on the device."""
+        self.fabric, device = fabric, fabric.device
+        if fabric.world_size > self.batch_size:
+            raise RunError(
+                f"a batch of {self.batch_size} images cannot be split over {fabric.world_size} "
+                f"processes; use fewer devices or a larger batch size"
+            )
+        fabric.to_device(self.task.model).train()
+        captured = self.task.fast is not None and fabric.world_size == 1
+        self.step = Step(self.task, self.recipe, self.batch_size, fabric, captured)
+        if self.done:
+            self.step.load_state_dict(self.state)
+        self.validated = self.held
+        if device.type == "cpu" and (size := self.images[0].numel()) > SMALL:
+            self.validated = self.held[: next(n for most, n in SLOW_VALIDATION if size <= most)]
+        if device.type == "cuda" and self.images.numel() < torch.cuda.mem_get_info(device)[0] // 3:
+            self.images = self.images.to(device)
+            self.labels = None if self.labels is None else self.labels.to(device)
+        self._sums, self._seen, self._since = dict[str, float](), 0, self.seconds
+        self._timed: list[float] | None = []
+        self._events: Any = None
+        if self.recipe.tensorboard and fabric.is_global_zero:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                raise RunError("no TensorBoard: pip install mintnet[tensorboard]") from None
+            self._events = SummaryWriter(self.folder.path / "tensorboard")
+        self._saved = time.monotonic()
+        self.progress.note(
+            f"{self.task.describe()['parameters']:,} parameters; {self.total:,} steps of "
+            f"{self.batch_size} images on {device}"
+        )
+        if some := len(self.held) - len(self.validated):
+            self.progress.note(f"{some:,} held-out images are left out of validation: it is slow")
+
+    def _batches(self) -> Iterator[Tensor]:
+        """Places of the images of each step that is left."""
+        while self.done < self.total:
+            order = permutation(self.recipe.seed, self.done // self.per_epoch, len(self.places))
+            for places in self.places[order].split(self.batch_size)[self.done % self.per_epoch :]:
+                if self.done == self.total or len(places) < self.batch_size:
+                    break
+                yield places
+
+    def _look_up(self, places: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+        places = places.to(self.images.device)
+        labels = None if self.labels is None else self.labels[places]
+        return self.images[places], labels, places
+
+    def _count(self, outcome: Outcome, seconds: float) -> None:
+        """Take the figures of a step in; stop where there is nothing to go on with."""
+        self.seconds += seconds
+        if not outcome.finite:
+            self._give_up("the weights are no longer finite")
+        if outcome.left_out:
+            self.left_out += 1
+            self._write("left out", {"in_a_row": self.left_out})
+            if self.left_out == 1:
+                self.progress.note(f"step {self.done} is left out: loss or gradient not finite")
+            if self.left_out > min(PATIENCE, self.total // 10):
+                loss = outcome.means["loss"]
+                self._give_up(f"the loss is {loss:g}, its gradient {outcome.norm:g}")
+        else:
+            self.left_out = 0
+            for name, value in outcome.means.items():
+                self._sums[name] = self._sums.get(name, 0.0) + value * self.batch_size
+            self._seen += self.batch_size
+        self.progress.step(self.done, self._shown())
+        self._estimate(seconds)
+
+    def _estimate(self, seconds: float) -> None:
+        """Say once how long the run will take; the first steps are slower than the others."""
+        if self._timed is None:
+            return
+        self._timed.append(seconds)
+        rest = self._timed[2:]
+        if sum(rest) < 2.0 or len(rest) < 3:
+            return
+        left = sum(rest) / len(rest) * (self.total - self.done)
+        self._timed = None
+        if left > 5:
+            words = f"{left:.0f} seconds" if left < 100 else f"{left / 60:.0f} minutes"
+            words = words if left < 6000 else f"{left / 3600:.1f} hours"
+            self.progress.note(f"about {words} to go, {sum(rest) / len(rest):.2g} s a step")
+
+    def _shown(self) -> dict[str, float]:
+        means = {n: total / self._seen for n, total in self._sums.items() if n != "loss"}
+        return {**means, "images/s": self._seen / max(self.seconds - self._since, 1e-9)}
+
+    def _report(self) -> None:
+        """A row about the steps since the last one."""
+        self.train = self._shown()
+        rate = learning_rate(self.recipe, self.done - 1, self.total)
+        self._write("train", {**self.train, "learning_rate": rate})
+        self._sums, self._seen, self._since = {}, 0, self.seconds
+
+    def _end_epoch(self, last: bool) -> None:
+        epoch, every = -(-self.done // self.per_epoch), self.recipe.validate_every
+        shown = dict(self.train)
+        if len(self.held) and every and (last or epoch % every == 0):
+            figures = self._validate()
+            self.validation = {k: v for k, v in figures.items() if k != "loss"}
+            self._write("validation", {**self.validation, "images": len(self.validated)})
+            shown.update({f"validation {k}": v for k, v in self.validation.items()})
+            figure = figures[self.task.figures[0]]
+            # of equals the newest: a share of mistakes takes few values
+            if math.isfinite(figure) and (self.best is None or figure <= self.best):
+                self.best, self.best_step = figure, self.done
+                self._save_model("best")
+        self.progress.epoch(epoch, -(-self.total // self.per_epoch), shown)
+
+    @torch.no_grad()
+    def _validate(self) -> dict[str, float]:
+        """Figures of the held-out images, in true float32 and under noise that never changes."""
+        task, fabric, names = self.step.averaged, self.fabric, ("loss", *self.task.figures)
+        own = part_of(self.validated, fabric.global_rank, fabric.world_size)
+        sums = torch.zeros(len(names), dtype=torch.float64)
+        seed = stream(0, "validation noise")
+        task.model.eval()
+        with true_float32():
+            for places in own.split(max(self.batch_size, 32)):
+                images, labels, index = fabric.to_device(self._look_up(places))
+                measured = task.measure(Batch(images, labels, index, seed, draw=0))
+                sums += torch.stack([measured[name].double().sum() for name in names]).cpu()
+        task.model.train()
+        sums = fabric.all_reduce(sums.to(fabric.device), reduce_op="sum")  # type: ignore[assignment]
+        return dict(zip(names, (sums / len(self.validated)).tolist(), strict=True))
+
+    def _checkpoint_due(self) -> bool:
+        every = self.recipe.checkpoint_every
+        if every is None:
+            return time.monotonic() - self._saved >= CHECKPOINT_SECONDS
+        return every > 0 and self.done % every == 0
+
+    def _samples_due(self) -> bool:
+        every = self.recipe.sample_every
+        if every is None:
+            every = self.total // 10 if self.total >= 20 else self.total
+        return every > 0 and self.done % every == 0
+
+    def _sample(self, last: bool) -> None:
+        flow, images = self.step.averaged.model, None
+        wanted = isinstance(flow, Flow) and self.recipe.sample_every != 0
+        if not wanted or not self.fabric.is_global_zero:
+            return
+        with self.interruption.cancels():
+            try:
+                images = self.sampler.draw(flow, self.seconds, last)
+            except InversionError as error:
+                reason = str(error).splitlines()[0]
+                self._write("samples", {"error": reason})
+                self.progress.note(f"no samples at step {self.done}: {reason}")
+        if images is not None:
+            save_grid(self.folder.samples / f"step_{self.done:07d}.png", images, flow.levels)
+
+    def _save(self) -> None:
+        """The newest weights as a model, and the checkpoint."""
+        self._saved = time.monotonic()
+        if not self.fabric.is_global_zero:
+            return
+        if not self.step.is_finite():
+            self._give_up("the weights are no longer finite")
+        self._save_model("last")
+        about = {"step": self.done, "best": self.best, "best_step": self.best_step}
+        about["seconds"] = self.seconds
+        self.folder.write_checkpoint({**about, **self.step.state_dict()})
+
+    def _save_model(self, name: str) -> None:
+        """The EMA weights, or the weights where there is no average, as a model folder."""
+        if self.fabric.is_global_zero:
+            model = self.step.averaged.model
+            model.save(self.folder.path / name, **self.extra, step=self.done)
+
+    def _stop_asked(self, outcome: Outcome) -> bool:
+        """Whether Ctrl-C came; several processes stop at the same step, which they agree on."""
+        return self.interruption.asked if self.fabric.world_size == 1 else outcome.stop
+
+    def _give_up(self, reason: str) -> None:
+        last = self.folder.last
+        if not last.exists() and self.step.is_finite():
+            self._save_model("last")
+        kept = f"the weights saved last are in {last}" if last.exists() else "no weights are saved"
+        raise RunError(
+            f"{reason} at step {self.done}, so the run stops; {kept}: try a lower learning rate "
+            f"or clip the gradient, in another run"
+        )
+
+    def _write(self, kind: str, figures: dict[str, Any]) -> None:
+        """A row of metrics.jsonl, and the same for TensorBoard where that is asked for."""
+        if not self.fabric.is_global_zero:
+            return
+        epoch = self.done / self.per_epoch
+        self.folder.add_metrics({"kind": kind, "step": self.done, "epoch": epoch, **figures})
+        for name, value in figures.items() if self._events is not None else ():
+            if isinstance(value, float):
+                self._events.add_scalar(f"{kind}/{name}", value, self.done)
+
+    def figures(self, resumed_from: int | None) -> dict[str, Any]:
+        """The run's figures as plain data."""
+        return {
+            "preset": self.recipe.preset,
+            "run": str(self.folder.path),
+            "steps": self.done,
+            "epochs": -(-self.total // self.per_epoch),
+            "finished": self.done >= self.total,
+            "resumed_from": resumed_from,
+            "seconds": self.seconds,
+            "steps_left_out": sum(row["kind"] == "left out" for row in self.folder.metrics()),
+            "train": self.train,
+            "validation": self.validation,
+            "figure": self.task.figures[0],
+            "best": self.best,
+            "best_step": self.best_step,
+        }

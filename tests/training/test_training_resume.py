@@ -1,0 +1,179 @@
+"""Kill, Ctrl-C and resume; runs that are extended, and runs that start from a model."""
+
+import json
+import os
+import random
+import signal
+import time
+
+import pytest
+import torch
+from training_processes import (
+    TINY,
+    before_step,
+    contents,
+    finish,
+    same_state,
+    start,
+    state,
+    stopped_at,
+)
+
+from mintnet.data import load
+from mintnet.models import Flow
+from mintnet.training import RunError, RunFolder, train
+from mintnet.training.samples import Sampler
+
+
+def test_killed_and_resumed_is_bit_identical(tmp_path):
+    options = {**TINY, "preset": "digits", "epochs": 3, "ema": 0.99, "clip": 100.0}
+    options["checkpoint_every"] = 7
+    undisturbed = start(run=str(tmp_path / "whole"), **options)
+    killed = start(run=str(tmp_path / "killed"), **options)
+    while not (tmp_path / "killed" / "checkpoint.pt").exists() and killed.poll() is None:
+        time.sleep(0.01)
+    time.sleep(random.random())
+    killed.send_signal(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL, killed.communicate()[1]
+    step = state(tmp_path / "killed")["step"]
+    figures = finish(start(run=str(tmp_path / "killed"), resume=True, **options))
+    assert figures["resumed_from"] == step and 0 < step < figures["steps"]
+    assert finish(undisturbed)["steps"] == figures["steps"]
+    assert same_state(tmp_path / "whole", tmp_path / "killed")
+    for name in ("last", "best"):
+        whole, again = (tmp_path / run / name / "model.safetensors" for run in ("whole", "killed"))
+        assert whole.read_bytes() == again.read_bytes()
+    rows = [RunFolder(tmp_path / run).metrics() for run in ("whole", "killed")]
+    assert [r["step"] for r in rows[0]] == [r["step"] for r in rows[1]]
+    one, two = ([r["bpd"] for r in part if r["kind"] == "validation"] for part in rows)
+    assert one == two
+
+
+def interrupt(*_):
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_interrupted_it_saves_the_step_it_was_in(tmp_path, tiny, monkeypatch):
+    """Ctrl-C: nothing is lost, and the run goes on as if nothing had been."""
+    tiny(tmp_path / "whole")
+    before = signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch:
+        before_step(patch, lambda _, number: interrupt() if number == 3 else None)
+        with pytest.raises(KeyboardInterrupt, match="step 4 is saved, and --resume goes on"):
+            tiny(tmp_path / "run")
+    assert signal.getsignal(signal.SIGINT) is before
+    assert state(tmp_path / "run")["step"] == 4
+    assert tiny(tmp_path / "run", resume=True)["resumed_from"] == 4
+    assert same_state(tmp_path / "whole", tmp_path / "run")
+
+
+def test_interrupted_twice_it_ends_at_once(tmp_path, tiny, monkeypatch):
+    before_step(monkeypatch, lambda *_: (interrupt(), interrupt(), pytest.fail("it went on")))
+    with pytest.raises(KeyboardInterrupt):
+        tiny(tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoint.pt").exists()
+
+
+def test_the_first_interruption_cancels_samples(tmp_path, tiny, monkeypatch):
+    def draw(*_, **__):
+        interrupt()
+        time.sleep(5)
+        pytest.fail("samples went on")
+
+    monkeypatch.setattr(Sampler, "draw", draw)
+    with pytest.raises(KeyboardInterrupt, match="step 3 is saved"):
+        tiny(tmp_path / "run", sample_every=3)
+    assert state(tmp_path / "run")["step"] == 3
+    assert not (tmp_path / "run" / "samples").exists()
+
+
+@pytest.mark.parametrize("muon", [False, True])
+def test_resume_in_the_middle_of_an_epoch(tmp_path, tiny, monkeypatch, muon):
+    options = {"max_steps": 12, "muon": muon, "augmentation": "flip"}
+    tiny(tmp_path / "whole", **options)
+    stopped_at(monkeypatch, tiny, tmp_path / "cut", 8, **options)
+    assert tiny(tmp_path / "cut", resume=True, **options)["resumed_from"] == 5
+    assert same_state(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_resume_begins_where_there_is_nothing(tmp_path, tiny):
+    (tmp_path / "run").mkdir()
+    figures = tiny(tmp_path / "run", resume=True)
+    assert figures["steps"] == 10 and figures["resumed_from"] is None
+
+
+def test_resume_of_a_finished_run_does_nothing(tmp_path, tiny):
+    tiny(tmp_path / "run")
+    before = contents(tmp_path)
+    figures = train("digits", tmp_path / "run", resume=True)
+    assert figures["finished"] and figures["resumed_from"] == 10
+    assert RunFolder(tmp_path / "run").is_finished()
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("longer", "steps"),
+    [({"max_steps": 14}, 14), ({"epochs": 2}, 2 * 13), ({"epochs": 4, "max_steps": 20}, 20)],
+)
+def test_a_finished_run_can_be_extended(tmp_path, tiny, monkeypatch, longer, steps):
+    options = {"batch_size": 100, "epochs": 3, "max_steps": 10}
+    tiny(tmp_path / "run", **options)
+    given = {"batch_size": 100, "epochs": None, "max_steps": None, **longer}
+    figures = tiny(tmp_path / "run", resume=True, **given)
+    assert (figures["resumed_from"], figures["steps"], figures["finished"]) == (10, steps, True)
+    assert RunFolder(tmp_path / "run").read()["steps"] == steps
+    assert train("digits", tmp_path / "run", resume=True)["steps"] == steps
+    with pytest.raises(RunError, match="can be extended, not shortened"):
+        tiny(tmp_path / "run", resume=True, **{**given, "epochs": 1, "max_steps": 9})
+
+
+def test_start_from_the_weights_of_another_run(tmp_path, tiny):
+    tiny(tmp_path / "one")
+    tiny(tmp_path / "two", init=str(tmp_path / "one"), max_steps=1, learning_rate=1e-9)
+    one, two = (Flow.load(tmp_path / name) for name in ("one", "two"))
+    for a, b in zip(one.parameters(), two.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
+    with pytest.raises(
+        RunError, match=r"another network: filters .3, 1. and not .2, 1.; leave out --filters"
+    ):
+        tiny(tmp_path / "three", init=str(tmp_path / "one"), filters=(2, 1))
+
+
+def test_what_is_not_given_is_that_of_the_model_to_start_from(tmp_path, tiny):
+    tiny(tmp_path / "one", couplings=4, validation=0.1)
+    started = {"init": str(tmp_path / "one"), "batch_size": 16, "max_steps": 1, "sample_every": 0}
+    for number, given in enumerate(({}, {"validation": 0.2, "warmup": 3}), 1):
+        train("digits", tmp_path / str(number), **started, **given)
+        recipe = RunFolder(tmp_path / str(number)).read()["recipe"]
+        assert (recipe["pairs"], recipe["filters"], recipe["couplings"]) == ([1, 1], [3, 1], 4)
+        expected = (given.get("validation", 0.1), given.get("warmup", 200))
+        assert (recipe["validation"], recipe["warmup"]) == expected
+    one, two = (Flow.load(tmp_path / name).bits_per_dim for name in ("one", "1"))
+    images = load("digits", "test").images[:20]
+    with torch.no_grad():  # a step does no harm
+        assert abs(float(two(images).mean() - one(images).mean())) < 0.02
+
+
+def test_weights_come_with_the_logit_that_they_were_trained_behind(tmp_path, tiny, monkeypatch):
+    """Also when the run is resumed, whatever has become of the model that it started from."""
+    tiny(tmp_path / "one", logit_lambda=0.02, centre=-3.0)
+    started = {"init": str(tmp_path / "one")}
+    tiny(tmp_path / "three", max_steps=1, centre=1.0, **started)
+    stopped_at(monkeypatch, tiny, tmp_path / "two", 7, **started)
+    other = Flow(Flow.load(tmp_path / "one").net.config, 0.2, 17)
+    for name in ("last", "best"):
+        other.save(tmp_path / "one" / name)
+    assert tiny(tmp_path / "two", resume=True)["resumed_from"] == 5
+    found = [Flow.load(tmp_path / name).logit for name in ("two", "three")]
+    assert [(logit.lam, logit.centre) for logit in found] == [(0.02, -3.0), (0.02, 1.0)]
+
+
+def test_weights_are_saved_before_samples_are_drawn(tmp_path, tiny, monkeypatch):
+    saved = []
+
+    def draw(*_, **__):
+        saved.append(json.loads((tmp_path / "run/last/config.json").read_text())["step"])
+
+    monkeypatch.setattr(Sampler, "draw", draw)
+    tiny(tmp_path / "run", sample_every=5)
+    assert saved == [5, 10]

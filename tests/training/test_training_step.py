@@ -1,0 +1,227 @@
+"""The step: captured it does what it does eagerly, and it can be captured; the fast path."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from mintnet import graphs
+from mintnet.data import load
+from mintnet.models import Flow, MintNetConfig
+from mintnet.models.noise import uniform_noise
+from mintnet.training import Devices, Recipe, train
+from mintnet.training import loop as training_loop
+from mintnet.training import step as training_step
+from mintnet.training.build import build_task
+from mintnet.training.devices import chosen_precision, fast_path
+from mintnet.training.step import Step
+from mintnet.training.task import DensityTask, FastPath
+
+OPTIONS = {
+    "pairs": (1, 1),
+    "filters": (3, 1),
+    "batch_size": 32,
+    "max_steps": 4,
+    "ema": 0.5,
+    "clip": 50.0,
+    "augmentation": "crop-flip-cutout",
+    "sample_every": 0,
+}
+DATA = load("digits", "train")
+INDEX = torch.arange(32)
+
+
+def make_step(preset: str = "digits", captured: bool = False, **given) -> Step:
+    recipe = Recipe.of(preset, **{**OPTIONS, **given})
+    task = build_task(recipe, DATA)
+    task.fast = FastPath(torch.float32, compiled=False)
+    task.model.train()
+    return Step(task, recipe, 32, captured=captured)
+
+
+def take(step: Step, number: int = 0, **given):
+    labels = None if step.task.figures == ("bpd",) else DATA.labels[INDEX]
+    named = {"epoch": 0, "learning_rate": 1e-3, "number": number, **given}
+    return step(DATA.images[INDEX], labels, INDEX, **named)
+
+
+@pytest.mark.parametrize("preset", ["digits", "digits-classifier"])
+@pytest.mark.parametrize("muon", [False, True])
+def test_captured_it_trains_as_it_does_eagerly(monkeypatch, preset, muon) -> None:
+    """As `graphs.capture` does it: runs before the capture, then everything put back."""
+    eager, captured = (make_step(preset, c, muon=muon) for c in (False, True))
+
+    def capture(run, device, state):
+        before = [(tensor, tensor.clone()) for tensor in state()]
+        known = {tensor.data_ptr() for tensor, _ in before}
+        for _ in range(3):
+            run()
+        for tensor, value in before:
+            tensor.copy_(value)
+        for tensor in state():
+            if tensor.data_ptr() not in known:
+                tensor.zero_()
+        return run
+
+    monkeypatch.setattr(training_step, "capture", capture)
+    for number in range(3):
+        a, b = (take(step, number, epoch=number) for step in (eager, captured))
+        assert a == b and a.finite and not a.left_out and a.norm > 0
+    for one, two in zip(eager.state(), captured.state(), strict=True):
+        assert torch.equal(one, two)
+    assert graphs.capture(eager.run, torch.device("cpu"), eager.state) == eager.run
+
+
+@pytest.mark.parametrize(
+    ("preset", "muon"), [("digits", False), ("digits", True), ("digits-classifier", False)]
+)
+def test_the_step_can_be_captured(recordable, preset, muon) -> None:
+    step = make_step(preset, muon=muon)
+    take(step)
+    with recordable():
+        *_, norm, bad, finite, _ = step.run().unbind()
+    assert float(norm) > 0 and float(finite) == 1 and float(bad) == 0
+
+
+def test_what_is_put_back_keeps_no_graph_of_the_parameters_alive() -> None:
+    assert not any(tensor.requires_grad for tensor in make_step().state())
+
+
+def test_the_check_sees_what_cannot_be_captured(recordable) -> None:
+    place = torch.zeros(3, 3)
+
+    def assign() -> None:
+        place[1, 1] = 1.0
+
+    for wrong in (assign, lambda: torch.tensor([1, 2]), lambda: place.sum().item()):
+        with pytest.raises(AssertionError), recordable():
+            wrong()
+
+
+@pytest.mark.parametrize(
+    ("preset", "far", "muon"),
+    [
+        ("digits", 1.0, False),
+        ("digits-classifier", math.inf, False),
+        ("digits-classifier", math.nan, False),
+        ("digits-classifier", 1.0, False),
+        ("digits-classifier", math.nan, True),
+    ],
+)
+def test_a_step_that_is_left_out_changes_nothing(monkeypatch, preset, far, muon) -> None:
+    """Weights, statistics of batch normalization, moments, their counters and EMA weights."""
+    step = make_step(preset, muon=muon)
+    take(step)
+    before = [tensor.clone() for tensor in step.state()]
+    task, model, measure = step.task, step.task.model, step.task.measure
+    if preset != "digits":
+        prepared = model.prepared
+        monkeypatch.setattr(model, "prepared", lambda images: prepared(images) * far)
+
+    def measured(batch):
+        found = measure(batch)  # if far is 1, activations are finite and the loss alone is not
+        return {**found, "loss": found["loss"] * math.inf}
+
+    monkeypatch.setattr(task, "measure", measured)
+    outcome = take(step, 1)
+    assert outcome.left_out and outcome.finite and not math.isfinite(outcome.means["loss"])
+    for tensor, value in zip(step.state(), before, strict=True):
+        assert torch.equal(tensor, value)
+
+
+def test_weights_that_are_not_finite_are_told() -> None:
+    step = make_step()
+    with torch.no_grad():
+        step.parameters[0].fill_(math.inf)
+    outcome = take(step)
+    assert outcome.left_out and not outcome.finite
+
+
+def test_noise_takes_its_draw_from_a_tensor() -> None:
+    index = torch.tensor([5, 2**40])
+    plain = uniform_noise(7, 3, index, (2, 4))
+    assert torch.equal(plain, uniform_noise(7, torch.tensor(3), index, (2, 4)))
+    assert not torch.equal(plain, uniform_noise(7, torch.tensor(4), index, (2, 4)))
+
+
+def test_ema_weights_by_hand() -> None:
+    step = make_step(ema=0.9)
+    expected = step.parameters[1].detach().clone()
+    for number in range(4):
+        take(step, number)
+        decay = min(0.9, (1 + number) / (10 + number))
+        expected = decay * expected + (1 - decay) * step.parameters[1].detach()
+    kept = list(step.averaged.model.parameters())[1]
+    torch.testing.assert_close(kept, expected)
+    assert not kept.requires_grad and step.task.model is not step.averaged.model
+
+
+def test_ema_weights_come_with_statistics() -> None:
+    step = make_step("digits-classifier", ema=0.5)
+    take(step, 100)
+    own, kept = (task.model.chain.parts[0] for task in (step.task, step.averaged))
+    torch.testing.assert_close(kept.mean, own.mean / 2)  # it was 0
+
+
+def test_a_run_by_the_fast_path(tmp_path, monkeypatch) -> None:
+    """The same weights as without it; not compiled here, which takes minutes."""
+    found = []
+    for name, path in (("plain", None), ("fast", FastPath(torch.float32, compiled=False))):
+        monkeypatch.setattr(training_loop, "fast_path", lambda *_, path=path: (path, ""))
+        train("digits", tmp_path / name, **OPTIONS)
+        found.append(Flow.load(tmp_path / name).state_dict())
+    for name, tensor in found[1].items():
+        assert torch.allclose(tensor, found[0][name], rtol=1e-4, atol=1e-6), name
+
+
+def test_without_a_gpu_there_is_no_fast_path() -> None:
+    here = Devices(accelerator="cpu")
+    assert chosen_precision("auto", here) == "float32"
+    assert fast_path(DensityTask(Flow.preset("digits")), "bf16", here) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "precision", "capability", "plain", "words"),
+    [
+        ("elu", "bf16", (9, 0), False, "fast path in bf16"),
+        ("elu", "float64", (9, 0), False, "no float64"),
+        ("elu", "bf16", (9, 0), True, "as asked"),
+        ("tanh", "bf16", (9, 0), False, "elu"),
+        ("elu", "bf16", (7, 5), False, "no bf16"),
+    ],
+)
+def test_the_path_on_a_gpu(monkeypatch, kind, precision, capability, plain, words) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    expected = "bf16" if capability >= (8, 0) else "float32"
+    assert chosen_precision("auto", Devices()) == expected
+    flow = Flow(MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,), activation=kind))
+    path, reason = fast_path(DensityTask(flow), precision, Devices(), plain)
+    assert words in reason
+    assert (path is not None) == (words == "fast path in bf16")
+
+
+@pytest.mark.parametrize(
+    ("triton", "capability", "compilers", "words"),
+    [
+        (False, (9, 0), "gcc", "Triton is not installed"),
+        (True, (6, 1), "gcc", "too old for Triton"),
+        (True, (7, 5), "", "no C compiler"),
+        (True, (7, 5), "clang", ""),
+    ],
+)
+def test_what_cannot_be_compiled_on_a_gpu_is_not(
+    monkeypatch, triton, capability, compilers, words
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    found = "mintnet.training.devices.find_spec"
+    monkeypatch.setattr(found, lambda name: object() if triton else None)
+    monkeypatch.setattr("mintnet.training.devices.import_module", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: name if name in compilers.split() else None)
+    monkeypatch.delenv("CC", raising=False)
+    path, reason = fast_path(DensityTask(Flow.preset("digits")), "float32", Devices())
+    assert path == FastPath(torch.float32, compiled=not words)
+    assert words in reason and ("not compiled" in reason) == bool(words) and "\n" not in reason
