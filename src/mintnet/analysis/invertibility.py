@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mintnet.analysis.layers import LayerRow, layer_rows, leaves_of
+from mintnet.analysis.layers import LayerRow, layer_rows
 from mintnet.analysis.reconstruction import Reconstruction, logs, pixel_error, reconstruct
 from mintnet.bijections import TriangularBijection
 from mintnet.models import Flow
@@ -144,7 +144,7 @@ def error_curve(
 def algorithm_1(flow: Flow, z: Tensor, step: float, count: int) -> Tensor:
     """What exactly ``count`` steps of Algorithm 1 in each layer make of z, without a check."""
     with true_float32():
-        for layer in reversed(leaves_of(flow.net)):
+        for layer in reversed(flow.net.leaves()):
             if isinstance(layer, TriangularBijection):
                 z = _iterate(layer, z, step, count)
             else:

@@ -26,12 +26,6 @@ class LayerRow:
     amplification: float | None = None  # the error, divided by that of the next layer
 
 
-def leaves_of(net: Bijection) -> list[Bijection]:
-    """The parts of a net, in the order in which they are applied."""
-    chain: Any = getattr(net, "chain", net)
-    return list(chain.leaves())
-
-
 def solved_layers(net: Bijection) -> list[TriangularBijection]:
     """The layers that a solver is asked for; their places in this list are their numbers.
 
@@ -40,7 +34,7 @@ def solved_layers(net: Bijection) -> list[TriangularBijection]:
         >>> solved_layers(Flow.preset("digits").net)[0].name
         'lower MintLayer 1×8×8, K = 16'
     """
-    return [leaf for leaf in leaves_of(net) if isinstance(leaf, TriangularBijection)]
+    return [leaf for leaf in net.leaves() if isinstance(leaf, TriangularBijection)]
 
 
 def layer_numbers(leaves: Sequence[Bijection]) -> list[int]:
@@ -67,7 +61,7 @@ def layer_rows(
         >>> len(rows), rows[0].number, rows[0].failures
         (12, 1, 0)
     """
-    leaves, rows = leaves_of(net), []
+    leaves, rows = net.leaves(), []
     failures = dict.fromkeys(range(1, len(leaves) + 1), 0)
     for place, (leaf, number) in enumerate(zip(leaves, layer_numbers(leaves), strict=True)):
         parts = [solution.parts[-1 - place] for solution in solutions]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mintnet.analysis.layers import leaves_of, solved_layers
+from mintnet.analysis.layers import solved_layers
 from mintnet.bijections import Bijection
 from mintnet.flows import RealNVPCoupling
 from mintnet.models import Classifier, Flow, ResNet
@@ -100,7 +100,7 @@ def by(numbers: tuple[int, ...]) -> str:
 
 
 def _couplings(flow: Flow) -> str:
-    found = [part for part in leaves_of(flow.net) if isinstance(part, RealNVPCoupling)]
+    found = [part for part in flow.net.leaves() if isinstance(part, RealNVPCoupling)]
     size = sum(map(_size, found))
     return (
         f"{len(found)} of width {flow.net.config.couplings}, {size:,} parameters"

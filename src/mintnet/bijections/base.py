@@ -16,7 +16,8 @@ from mintnet.solvers import (
     Status,
     relative_residual,
 )
-from mintnet.solvers.base import fill_failures, reference_scale
+from mintnet.solvers.base import reference_scale
+from mintnet.solvers.solution import fill_failures
 
 REALS = (-float("inf"), float("inf"))
 

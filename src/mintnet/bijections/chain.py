@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from mintnet.bijections.base import Bijection
 from mintnet.precision import true_float32
 from mintnet.solvers import REMEDY, Solution, Solver, Status, relative_residual
-from mintnet.solvers.base import fill_failures, reference_scale
+from mintnet.solvers.base import reference_scale
+from mintnet.solvers.solution import fill_failures
 
 CHAIN_TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
 """A chain is verified when its end-to-end residual is below this share of the largest |z|."""

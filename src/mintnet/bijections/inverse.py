@@ -7,7 +7,8 @@ from torch import Tensor
 
 from mintnet.bijections.base import Bijection
 from mintnet.solvers import REMEDY, TOLERANCES, Solution, Solver, Status, relative_residual
-from mintnet.solvers.base import fill_failures, reference_scale
+from mintnet.solvers.base import reference_scale
+from mintnet.solvers.solution import fill_failures
 
 
 class Inverse(Bijection):

@@ -97,12 +97,7 @@ def _run(command: Command) -> None:
 
 
 def parse(arguments: Sequence[str]) -> Command:
-    """The command that the arguments name, with its options filled in.
-
-    Examples:
-        >>> parse(["sample", "mnist", "-n", "9"]).count
-        9
-    """
+    """The command that the arguments name, with its options filled in."""
     words = "Invertible networks: exact likelihoods, verified inverses. See also --version."
     options = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
     length = 2 if arguments[0] in GROUPS else 1

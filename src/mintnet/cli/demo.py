@@ -203,12 +203,7 @@ def show_pretrained(out: Console, folder: Path, seed: int = 0) -> dict[str, Any]
 
 
 def free_folder(folder: Path) -> Path:
-    """The folder itself if a run can begin or go on there, else the next one with a number.
-
-    Examples:
-        >>> free_folder(Path("nowhere/demo")).as_posix()
-        'nowhere/demo'
-    """
+    """The folder itself if a run can begin or go on there, else the next one with a number."""
     from mintnet.training import RunError, RunFolder
 
     candidate, number = folder, 1

@@ -28,22 +28,12 @@ def console() -> Console:
 
 
 def strong(words: object) -> str:
-    r"""Words that stand out, taken as they are: names of files may hold brackets.
-
-    Examples:
-        >>> strong("a [b].png")
-        '[bold]a \\[b].png[/]'
-    """
+    r"""Words that stand out, taken as they are: names of files may hold brackets."""
     return f"[bold]{escape(str(words))}[/]"
 
 
 def in_words(value: object) -> str:
-    """A value of a model's config for a table.
-
-    Examples:
-        >>> in_words({"name": "mnist", "grey": False})
-        'name mnist'
-    """
+    """A value of a model's config for a table."""
     if isinstance(value, dict):
         return ", ".join(f"{k} {v}" for k, v in value.items() if v not in (None, False))
     return str(value)
@@ -63,11 +53,6 @@ def check_output(path: Path, kinds: Sequence[str] = (), option: str = "--out") -
         path: of the file to be written.
         kinds: the endings that it may have; any if there are none.
         option: that named it.
-
-    Examples:
-        >>> check_output(Path("plot.txt"), PLOTS)
-        Traceback (most recent call last):
-        ValueError: --out is a .png, .svg or .pdf file; got plot.txt
     """
     if kinds and path.suffix.lower() not in kinds:
         *most, last = kinds
@@ -95,29 +80,13 @@ def check_new_folder(folder: Path) -> None:
 
 
 def write_json(path: Path, figures: dict[str, Any]) -> None:
-    """Write figures as JSON, whole or not at all; what is no number becomes null.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_json(Path(folder, "a.json"), {"bpd": 1.5, "error": math.nan})
-        ...     print(Path(folder, "a.json").read_text())
-        {
-         "bpd": 1.5,
-         "error": null
-        }
-    """
+    """Write figures as JSON, whole or not at all; what is no number becomes null."""
     text = json.dumps(_plain(figures), indent=1, ensure_ascii=False) + "\n"
     write_bytes(path.expanduser(), text.encode())
 
 
 def free_place(given: Path | None, default: str) -> Path:
-    """Where to write: the place that was given, else the default name, numbered if it is taken.
-
-    Examples:
-        >>> free_place(Path("mine.png"), "samples.png"), free_place(None, "nowhere/samples.png")
-        (PosixPath('mine.png'), PosixPath('nowhere/samples.png'))
-    """
+    """Where to write: the place that was given, else the default name, numbered if it is taken."""
     if given is not None:
         return given
     path, number = Path(default), 1
@@ -136,12 +105,7 @@ def write_picture(picture: Image | bytes, path: Path) -> tuple[Path, str]:
 
 
 def written_words(path: Path) -> str:
-    """What to print about a file that is going to be written: also if it replaces another.
-
-    Examples:
-        >>> written_words(Path("new.png"))
-        '[bold]new.png[/]'
-    """
+    """What to print about a file that is going to be written: also if it replaces another."""
     path = path.expanduser()
     return f"replaced {strong(path)}" if path.is_file() else strong(path)
 
@@ -179,14 +143,7 @@ def print_layers(out: Console, rows: Sequence[LayerRow]) -> None:
 
 
 class Tasks:
-    """One task after another: a bar on a terminal, elsewhere plain lines every few seconds.
-
-    Examples:
-        >>> with Tasks(console()) as task:
-        ...     progress = task("drawing")
-        ...     progress(1, 2)
-        drawing
-    """
+    """One task after another: a bar on a terminal, elsewhere plain lines every few seconds."""
 
     SECONDS = 5.0
 

@@ -43,7 +43,7 @@ class Train(Command):
         """The command with all options, showing the values of the preset in the arguments."""
         from mintnet.training.recipe import OPTIONS, RECIPES, Recipe
 
-        preset = next((word for word in arguments[1:] if word in RECIPES), "")
+        preset = next((word for word in arguments if word in RECIPES), "")
         recipe = RECIPES[preset] if preset else Recipe("")
         groups: dict[str, list[Any]] = {}
         for name, entry in OPTIONS.items():

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from mintnet.solvers import TOLERANCES, Solution, Status, relative_residual
-from mintnet.solvers.base import fill_failures, reference_scale
+from mintnet.solvers.base import reference_scale
+from mintnet.solvers.solution import fill_failures
 
 
 def checked(

@@ -161,12 +161,6 @@ def reference_scale(forward: Callable[[Tensor], Tensor], z: Tensor, like: Tensor
     return largest.clamp(min=torch.finfo(z.dtype).tiny)
 
 
-def fill_failures(value: Tensor, status: Tensor) -> Tensor:
-    """NaN where a sample diverged: such a value must not pass for an answer."""
-    lost = (status == Status.DIVERGED) | (status == Status.NOT_FINITE)
-    return value.masked_fill(lost.reshape(-1, *(1,) * (value.dim() - 1)), float("nan"))
-
-
 def _scatter(solution: Solution, finite: Tensor) -> Solution:
     """The solution of the finite samples, back among those that could not be tried."""
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mintnet.solvers.base import TOLERANCES, Solver, System, fill_failures
-from mintnet.solvers.solution import Solution, Status, relative_residual
+from mintnet.solvers.base import TOLERANCES, Solver, System
+from mintnet.solvers.solution import Solution, checked, relative_residual
 
+INF = float("inf")
 Excess = Callable[[Tensor], Tensor]
 
 
@@ -55,18 +56,8 @@ class Bisection(Solver):
             evaluations += grown + halved + 4
         value = x.reshape(shape)
         residual = relative_residual(system.evaluate(value)[0] - z, scale)
-        within = residual <= TOLERANCES[z.dtype]
-        lost = out_of_reach | ~residual.isfinite()
-        status = torch.where(lost, int(Status.DIVERGED), int(Status.OUT_OF_STEPS))
-        status = torch.where(within, int(Status.CONVERGED), status)
-        return Solution(
-            name=system.name,
-            value=fill_failures(value, status),
-            status=status,
-            residual=residual,
-            steps=steps,
-            evaluations=torch.full_like(steps, evaluations),
-        )
+        residual = torch.where(out_of_reach & (residual > TOLERANCES[z.dtype]), INF, residual)
+        return checked(system.name, value, residual, TOLERANCES[z.dtype], steps, evaluations)
 
     def _bracket(
         self, excess: Excess, start: Tensor, slope: Tensor

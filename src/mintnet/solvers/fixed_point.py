@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from mintnet.solvers.base import TOLERANCES, Evaluate, Solver, System, fill_failures
+from mintnet.solvers.base import TOLERANCES, Evaluate, Solver, System
 from mintnet.solvers.captured import captured_steps
-from mintnet.solvers.solution import Solution, Status, relative_residual
+from mintnet.solvers.solution import Solution, Status, fill_failures, relative_residual
 
 LOOK_AT = 3
 """The step after which `patience` counts."""

@@ -41,11 +41,11 @@ class ConditionedWalk:
         """How many levels there are."""
         return 1 + int(self.levels.max())
 
-    def run(self, z: Tensor, scale: Tensor, guess: Tensor) -> tuple[Tensor, int]:
+    def run(self, z: Tensor, scale: Tensor) -> tuple[Tensor, int]:
         """x with f(x) = z, and the most Newton steps that a level took."""
         batch, shape = len(z), z.shape
         least, sign = (fact.to(z).expand(shape[1:]).flatten() for fact in self.system.slope_floor())
-        x, target, steps = guess.flatten(1).clone(), (z.flatten(1) * sign), 0
+        x, target, steps = torch.zeros_like(z).flatten(1), z.flatten(1) * sign, 0
         for level in range(self.depth):
             entries = (self.levels == level).nonzero().flatten()
             found = self._everything(x.reshape(shape))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mintnet.precision import true_float32
 from mintnet.solvers.base import REMEDY
-from mintnet.solvers.solution import Solution, Status, relative_residual
+from mintnet.solvers.solution import checked, relative_residual
 
 GRADIENT_TOLERANCES = {torch.float32: 1e-4, torch.float64: 1e-10}
 
@@ -105,8 +105,5 @@ def solve_transposed(
         if bool((residual <= floor).all()) or stalled or not bool(now.isfinite().any()):
             break
         u = u - (image - g) / slope
-    verified = residual <= GRADIENT_TOLERANCES[g.dtype]
-    status = torch.where(verified, int(Status.CONVERGED), int(Status.OUT_OF_STEPS))
-    count = torch.full_like(status, steps)
-    solution = Solution(f"gradient through {name}", best, status, residual, count, count)
-    return solution.require(REMEDY)
+    name = f"gradient through {name}"
+    return checked(name, best, residual, GRADIENT_TOLERANCES[g.dtype], steps, steps).require(REMEDY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+import torch
 from torch import Tensor
 
 
@@ -98,6 +99,32 @@ def relative_residual(excess: Tensor, scale: Tensor) -> Tensor:
     """max |f(x) − z| / scale for each sample; NaN counts as infinite. Shape: (batch,)."""
     size = excess.abs().flatten(1).amax(1) / scale
     return size.nan_to_num(nan=float("inf"), posinf=float("inf"))
+
+
+def checked(
+    name: str,
+    value: Tensor,
+    residual: Tensor,
+    tolerance: float,
+    steps: int | Tensor = 0,
+    evaluations: int | Tensor = 1,
+) -> Solution:
+    """Values with their residuals, one a sample: verified where these are within the tolerance.
+
+    An infinite residual means that a sample diverged.
+    """
+    left = torch.where(residual.isfinite(), int(Status.OUT_OF_STEPS), int(Status.DIVERGED))
+    status = torch.where(residual <= tolerance, int(Status.CONVERGED), left)
+    none = torch.zeros_like(status)
+    return Solution(
+        name, fill_failures(value, status), status, residual, none + steps, none + evaluations
+    )
+
+
+def fill_failures(value: Tensor, status: Tensor) -> Tensor:
+    """NaN where a sample diverged: such a value must not pass for an answer."""
+    lost = (status == Status.DIVERGED) | (status == Status.NOT_FINITE)
+    return value.masked_fill(lost.reshape(-1, *(1,) * (value.dim() - 1)), float("nan"))
 
 
 def rows_of(solution: Solution, rows: Tensor) -> Solution:

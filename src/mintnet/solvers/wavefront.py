@@ -10,12 +10,13 @@ from torch import Tensor
 from mintnet.calculus.expression import Expression, Operation
 from mintnet.calculus.linear import Convolution, Dense
 from mintnet.calculus.masks import MASKS
-from mintnet.solvers.base import TOLERANCES, Solver, StructureError, System, fill_failures
+from mintnet.solvers.base import TOLERANCES, Solver, StructureError, System
 from mintnet.solvers.dual import Dual, combine
 from mintnet.solvers.fronts import ConditionedWalk
+from mintnet.solvers.level_cache import LevelCache
 from mintnet.solvers.scalar import solve_monotone
 from mintnet.solvers.schedule import Level, schedule
-from mintnet.solvers.solution import Solution, Status, relative_residual
+from mintnet.solvers.solution import Solution, checked, relative_residual
 
 
 @dataclass(frozen=True)
@@ -37,45 +38,22 @@ class Wavefront(Solver):
             raise StructureError(
                 f"{system.name} gives no expression to walk; use FixedPoint or Bisection"
             )
-        root, guess = system.expression(), torch.zeros_like(z)
+        root = system.expression()
         evaluations = 2
         if any(node.conditioner is not None for node in root.nodes()):
             walk = ConditionedWalk(system, root, z)
-            value, steps = walk.run(z, scale, guess)
+            value, steps = walk.run(z, scale)
             evaluations = walk.depth + 1
         else:
-            value, steps = _Walk(system, root, z).run(z, scale, guess)
-        return self._checked_values(system, z, scale, value, steps, evaluations)
-
-    def _checked_values(
-        self,
-        system: System,
-        z: Tensor,
-        scale: Tensor,
-        value: Tensor,
-        steps: int,
-        evaluations: int,
-    ) -> Solution:
-        """The values with their residuals."""
+            value, steps = _Walk(system, root, z).run(z, scale)
         residual = relative_residual(system.evaluate(value)[0] - z, scale)
-        left = torch.where(residual.isfinite(), int(Status.OUT_OF_STEPS), int(Status.DIVERGED))
-        status = torch.where(residual <= TOLERANCES[z.dtype], int(Status.CONVERGED), left)
-        return Solution(
-            name=system.name,
-            value=fill_failures(value, status),
-            status=status,
-            residual=residual,
-            steps=torch.zeros_like(status) + steps,
-            evaluations=torch.full_like(status, evaluations),
-        )
+        return checked(system.name, value, residual, TOLERANCES[z.dtype], steps, evaluations)
 
 
 class _Walk:
     """One pass over the levels for one batch.
 
-    Arrays of a level are laid out (A, K, n·B): active channels, copies, places times samples.
-    Activations that enter a linear map are kept in a cache with a row of B samples for each
-    channel, place of the padded image, and copy.
+    Arrays of a level are laid out as in `LevelCache`, (A, K, n·B).
     """
 
     def __init__(self, system: System, root: Expression, z: Tensor) -> None:
@@ -84,10 +62,10 @@ class _Walk:
         self.schedule = schedule(shape, radius, ordering.upper, ordering.name)
         self.system, self.root, self.nodes = system, root, root.nodes()
         self.batch, self.device = len(z), z.device
-        self.maps = {node: _Map(node, shape[0]) for node in self.nodes if node.linear is not None}
-        self.caches = {
-            node.sources[0]: z.new_zeros(self.schedule.cache_rows(m.copies_in), self.batch)
-            for node, m in self.maps.items()
+        self.maps = {
+            node: LevelCache(node.linear, self.schedule, z)
+            for node in self.nodes
+            if node.linear is not None
         }
         self.order = torch.cat([level.entries.flatten() for level in self.schedule.levels])
         self.order = self.order.to(z.device)
@@ -99,20 +77,17 @@ class _Walk:
             if isinstance(node.constant, Tensor) and node.constant.numel() > 1
         }
 
-    def run(self, z: Tensor, scale: Tensor, guess: Tensor) -> tuple[Tensor, int]:
+    def run(self, z: Tensor, scale: Tensor) -> tuple[Tensor, int]:
         """x with f(x) = z, and the most Newton steps that a level took."""
         least, sign = (
             fact.to(z).expand(z.shape[1:]).flatten()[self.order][:, None]
             for fact in self.system.slope_floor()
         )
-        target, first = (
-            part.reshape(self.batch, -1).T[self.order] for part in (z, guess)
-        )  # rows of B samples, level after level
-        target = target * sign
+        target = z.reshape(self.batch, -1).T[self.order] * sign  # rows of B samples, by levels
         value = torch.empty_like(target)
         steps = 0
         for number, level in enumerate(self.schedule.levels):
-            known = {node: self._known_part(node, number, level) for node in self.maps}
+            known = {node: m.known_part(number, level) for node, m in self.maps.items()}
             facts = self._level_constants(level)
             direction = sign[level.span].expand(-1, self.batch).reshape(len(level.places), 1, -1)
 
@@ -136,15 +111,15 @@ class _Walk:
             x, taken = solve_monotone(
                 evaluate,
                 target[level.span].reshape(shape),
-                first[level.span].reshape(shape),
+                torch.zeros_like(target[level.span]).reshape(shape),
                 least[level.span].expand(-1, self.batch).reshape(shape),
                 scale.repeat(level.places.shape[1]).expand(shape[0], 1, -1),
             )
             steps = max(steps, taken)
             value[level.span] = x.reshape(-1, self.batch)
             found = self._nodes(x, level, known, facts, with_slope=False)
-            for source, cache in self.caches.items():
-                self._keep(found[source][0], cache, number, level)
+            for node, m in self.maps.items():
+                m.keep(found[node.sources[0]][0], number, level)
         return self._back(value).reshape(z.shape), steps
 
     def _nodes(
@@ -168,25 +143,6 @@ class _Walk:
             else:
                 found[node] = combine(node, sources, constant)
         return found
-
-    def _known_part(self, node: Expression, number: int, level: Level) -> Tensor:
-        """The bias and what earlier levels contribute to a linear map, (A, K_out, n·B)."""
-        m = self.maps[node]
-        patch = self.schedule.patches(m.taps, m.copies_in, self.device)[number]
-        seen = self.caches[node.sources[0]].index_select(0, patch.rows)
-        count, places = level.places.shape
-        weight = m.columns(level, patch.columns)
-        known = weight @ seen.reshape(count, len(patch.columns), places * self.batch)
-        return known if m.bias is None else known + m.bias[level.channels]
-
-    def _keep(self, value: Tensor, cache: Tensor, number: int, level: Level) -> None:
-        """Write activations of this level to where later levels look for them."""
-        rows = self.schedule.own_rows(value.shape[1], self.device)[number]
-        value = value.reshape(*rows.shape, self.batch)
-        if not bool(level.valid.all()):
-            valid = level.valid[:, None, :].expand(rows.shape).to(self.device)
-            rows, value = rows[valid], value[valid]
-        cache.index_copy_(0, rows.flatten(), value.reshape(-1, self.batch))
 
     def _in_order(self, constant: Tensor) -> Tensor:
         """A constant (C·K, H, W) or (D,) with its entries in the order of the levels, (N, K)."""
@@ -212,30 +168,6 @@ class _Walk:
         whole = value.new_empty(c * h * w, self.batch)
         whole[self.order[self.valid]] = value[self.valid]
         return whole.T
-
-
-class _Map:
-    """A linear map of an expression, with its weights laid out for the walk."""
-
-    def __init__(self, node: Expression, groups: int) -> None:
-        linear = node.linear
-        assert linear is not None
-        self.groups = groups
-        self.copies_out, self.copies_in = (size // groups for size in linear.weight.shape[:2])
-        self.taps = linear.weight.shape[-1] if isinstance(linear, Convolution) else 1
-        self.diagonal = linear.diagonal().contiguous()
-        self.bias = None if linear.bias is None else linear.bias.reshape(groups, -1, 1)
-        weight = linear.weight.reshape(groups, self.copies_out, groups, self.copies_in, -1)
-        self.weight = weight.transpose(3, 4).contiguous()  # C, K_out, C, taps, K_in
-        self._columns: dict[tuple[int, int], Tensor] = {}
-
-    def columns(self, level: Level, columns: Tensor) -> Tensor:
-        """The weights of a level's channels for what they see, (A, K_out, T·K_in)."""
-        key = (level.channels.start, level.channels.stop)
-        if key not in self._columns:
-            part = self.weight[level.channels, :, level.seen].flatten(2)
-            self._columns[key] = part.index_select(2, columns)
-        return self._columns[key]
 
 
 def _mix(diagonal: Tensor, v: Tensor, s: Tensor | None, known: Tensor, with_slope: bool) -> Dual:
