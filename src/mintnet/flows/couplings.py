@@ -67,7 +67,7 @@ class RealNVPCoupling(AffineLayer):
     Before a standard normal, a centred one says x₂ ~ N(−t(x₁), σ⁻²).
 
     Args:
-        shape, partition, upper, hidden: as for `NICECoupling`.
+        shape: of one sample; it, ``partition``, ``upper`` and ``hidden`` are as for `NICECoupling`.
         network: gives s and t, twice as many channels as come in. A `HalfNetwork` gives a
             log-gain γ as well, and σ(s) becomes e^γ σ(s).
         scale: σ: exp, softplus, sigmoid, bounded; ``raw`` has no positive σ and is refused.
