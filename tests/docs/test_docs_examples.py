@@ -4,11 +4,15 @@ import contextlib
 import importlib
 import io
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from mintnet.cli.app import parse
+from mintnet.cli.command import Command
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -40,6 +44,20 @@ def test_examples_run_and_print_what_the_page_says(page: Path, monkeypatch, tmp_
             exec(compile(block, f"{page.name}, block {number}", "exec"), names)
         for line in printed.getvalue().splitlines():
             assert line in text, f"block {number} printed {line!r}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_on_the_page_can_be_parsed(page: Path) -> None:
+    text = re.sub(r"^```python.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    lines = re.findall(r"^    (?:srun \S+ )?(mintnet [a-z].*)$", text, flags=re.MULTILINE)
+    lines += [
+        " ".join(found.split()) for found in re.findall(r"`(mintnet [a-z][^`]* [^`]*)`", text)
+    ]
+    for line in lines:
+        words = shlex.split(line, comments=True)[1:]
+        if not re.search(r"[|\[…]| COMMAND", line) and "--help" not in words:
+            command = parse([word.replace("DIR", "folder") for word in words])
+            assert isinstance(command, Command), line
 
 
 def test_newcomers_find_blocks_where_they_look() -> None:
