@@ -22,7 +22,8 @@ def check(folder, written):
 
 
 @pytest.mark.parametrize("below", ["", "cifar10", "cifar-10-batches-bin"])
-def test_reads_binary(tmp_path, write_cifar10, below):
+def test_reads_binary_before_python(tmp_path, write_cifar10, below):
+    write_cifar10(tmp_path / "cifar-10-batches-py", binary=False)
     check(tmp_path, write_cifar10(tmp_path / below, binary=True))
 
 
@@ -32,35 +33,12 @@ def test_reads_python(tmp_path, write_cifar10, protocol):
     check(tmp_path, write_cifar10(tmp_path / below, binary=False, protocol=protocol))
 
 
-def test_binary_comes_before_python(tmp_path, write_cifar10):
-    write_cifar10(tmp_path / "cifar-10-batches-py", binary=False)
-    check(tmp_path, write_cifar10(tmp_path / "cifar-10-batches-bin", binary=True))
-
-
 def test_a_missing_batch_is_named(tmp_path, write_cifar10, raises_data_error):
     write_cifar10(tmp_path, binary=True)
     (tmp_path / "data_batch_3.bin").rename(tmp_path / "data_batch_three.bin")
     with raises_data_error("data_batch_3.bin not there", "mintnet data get cifar10"):
         load("cifar10", "train", tmp_path)
     assert len(load("cifar10", "test", tmp_path)) == 3
-
-
-@pytest.mark.parametrize("size", [0, 1, 3072, 3 * 3073 - 1, 3 * 3073 + 1])
-def test_binary_of_a_wrong_size(tmp_path, write_cifar10, raises_data_error, size):
-    write_cifar10(tmp_path, binary=True)
-    path = tmp_path / "data_batch_2.bin"
-    path.write_bytes(bytes(size))
-    words = ("records of 3073 bytes", f"{size} bytes") if size else ("empty",)
-    with raises_data_error(path, *words):
-        load("cifar10", "train", tmp_path)
-
-
-def test_binary_with_impossible_labels(tmp_path, write_cifar10, raises_data_error):
-    write_cifar10(tmp_path, binary=True)
-    path = tmp_path / "test_batch.bin"
-    path.write_bytes(bytes([10]) + path.read_bytes()[1:])
-    with raises_data_error(path, "labels 0 to 9; got 10"):
-        load("cifar10", "test", tmp_path)
 
 
 @pytest.mark.parametrize("binary", [True, False])
@@ -73,28 +51,36 @@ def test_published_batches_under_each_others_names(
         monkeypatch.setitem(known, name, md5((tmp_path / name).read_bytes()))
     assert len(load("cifar10", "train", tmp_path)) == 15
     end = ".bin" if binary else ""
-    swap(tmp_path / f"test_batch{end}", tmp_path / f"data_batch_4{end}")
-    with raises_data_error(f"expected test_batch{end}; its content is that of data_batch_4{end}"):
-        load("cifar10", "test", tmp_path)
-    with raises_data_error(f"expected data_batch_4{end}; its content is that of test_batch{end}"):
-        load("cifar10", "train", tmp_path)
-
-
-def test_python_truncated_or_of_the_other_version(tmp_path, write_cifar10, raises_data_error):
-    write_cifar10(tmp_path, binary=False)
-    path = tmp_path / "test_batch"
-    whole = path.read_bytes()
-    for length in (1, 100, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:length])
-        with raises_data_error(path, "truncated, damaged or something else"):
-            load("cifar10", "test", tmp_path)
-    for data, words in ((bytes(3073), "expected a pickled batch"), (b"", "empty")):
-        path.write_bytes(data)
-        with raises_data_error(path, words):
-            load("cifar10", "test", tmp_path)
+    one, two = f"test_batch{end}", f"data_batch_4{end}"
+    swap(tmp_path / one, tmp_path / two)
+    for split, name, other in (("test", one, two), ("train", two, one)):
+        with raises_data_error(f"expected {name}; its content is that of {other}"):
+            load("cifar10", split, tmp_path)
 
 
 IMAGES = np.zeros((2, 3072), np.uint8)
+WHOLE = pickle.dumps({"data": IMAGES, "labels": [1, 2]})
+DAMAGED = "truncated, damaged or something else"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("test_batch.bin", b"", "empty"),
+        *(
+            ("test_batch.bin", bytes(n), f"records of 3073 bytes; got {n} bytes")
+            for n in (1, 3072, 3 * 3073 - 1, 3 * 3073 + 1)
+        ),
+        ("test_batch.bin", bytes([10]) + bytes(3072), "labels 0 to 9; got 10"),
+        ("test_batch", b"", "empty"),
+        ("test_batch", bytes(3073), "expected a pickled batch"),
+        *(("test_batch", WHOLE[:n], DAMAGED) for n in (1, 100, len(WHOLE) // 2, len(WHOLE) - 1)),
+    ],
+)
+def test_damaged_files(tmp_path, raises_data_error, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    with raises_data_error(tmp_path / name, words):
+        load("cifar10", "test", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_not_a_bijection(raises_with) -> None:
         BijectionTransform(Flow.preset("digits"))
     with raises_with(TypeError, "solver", "'auto'"):
         BijectionTransform(Flip(), solver="auto")
-    with pytest.raises(ValueError, match="cache_size"):
+    with raises_with(ValueError, "cache_size"):
         BijectionTransform(Flip(), cache_size=2)
 
 
@@ -86,10 +86,8 @@ def test_entry_by_entry_like_torchs_own() -> None:
     expected = sigmoid.inv.log_abs_det_jacobian(x, y)
     torch.testing.assert_close(t.log_abs_det_jacobian(x, y), expected, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(t.inv(y), x)
-    rows = IndependentTransform(t, 1)
-    torch.testing.assert_close(
-        rows.log_abs_det_jacobian(x, y), expected.sum(-1), rtol=1e-6, atol=1e-6
-    )
+    rows = IndependentTransform(t, 1).log_abs_det_jacobian(x, y)
+    torch.testing.assert_close(rows, expected.sum(-1), rtol=1e-6, atol=1e-6)
     whole = ComposeTransform([t, BijectionTransform(Flip(), event_dim=1)])
     assert whole.event_dim == 1 and whole.log_abs_det_jacobian(x, whole(x)).shape == (2,)
 
@@ -99,11 +97,3 @@ def test_repr_and_class_constraints() -> None:
     assert text == "BijectionTransform(Squeeze, (1, 4, 4) → (4, 2, 2))"
     assert repr(BijectionTransform(Flip())) == "BijectionTransform(Flip, any shape)"
     assert constraints.is_dependent(BijectionTransform.domain)
-
-
-def test_it_is_part_of_other_modules(layer: MintLayer) -> None:
-    whole = torch.nn.ModuleList([BijectionTransform(layer), torch.nn.Linear(2, 2)])
-    names = dict(whole.named_parameters())
-    assert "0.bijection.weight1" in names and len(names) == 9
-    assert whole.float()[0](torch.zeros(2, 3, 3)).dtype == torch.float32
-    assert whole.train()[0].bijection.training

@@ -19,12 +19,12 @@ SHAPES = [
 ]
 
 
+@torch.no_grad()
 def _net(config: MintNetConfig) -> MintNet:
     torch.manual_seed(0)
     net = MintNet(config)
-    with torch.no_grad():
-        for parameter in net.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
+    for parameter in net.parameters():
+        parameter.add_(0.1 * torch.randn_like(parameter))
     return net
 
 
@@ -56,8 +56,7 @@ def test_values_log_dets_and_gradients(
 def test_a_coupling_of_another_kind_takes_the_plain_way() -> None:
     net = _net(SHAPES[-1])
     assert why_not_fast(net) == ""
-    shape = (12, 4, 4)
-    net.chain.parts[2] = RealNVPCoupling(shape, "channel", hidden=3)
+    net.chain.parts[2] = RealNVPCoupling((12, 4, 4), "channel", hidden=3)
     assert "does not know this coupling" in why_not_fast(net)
     with pytest.raises(ValueError, match="does not know"):
         fast_transform(net, torch.randn(1, 3, 8, 8), torch.float32, compiled=False)

@@ -1,4 +1,4 @@
-"""Presets, the authors' checkpoints, and models on disk."""
+"""Density models: presets, likelihoods, the authors' checkpoints, files, and what is refused."""
 
 import json
 import pickle
@@ -28,10 +28,6 @@ def test_presets_are_those_of_the_paper() -> None:
     assert net.output_shape == (16, 7, 7) and len(net.leaves()) == 42
 
 
-def _arrays(name: str) -> dict[str, np.ndarray]:
-    return dict(np.load(FIXTURES / f"{name}.npz"))
-
-
 @pytest.mark.parametrize("name", DENSITY)
 @pytest.mark.parametrize(
     ("dtype", "z_error", "log_det_error"),
@@ -39,16 +35,13 @@ def _arrays(name: str) -> dict[str, np.ndarray]:
     ids=["float64", "float32"],
 )
 def test_outputs_of_the_authors_checkpoints(name, dtype, z_error, log_det_error) -> None:
-    arrays = _arrays(name)
+    arrays = np.load(FIXTURES / f"{name}.npz")
     net = import_original(FIXTURES / f"{name}.pth").net.to(dtype)
     with torch.no_grad():
         z, log_det = net(torch.from_numpy(arrays["x"]).to(dtype))
-    for found, wanted, error in (
-        (z.flatten(1), arrays["z"], z_error),
-        (log_det, arrays["log_det"], log_det_error),
-    ):
-        gap = np.abs(found.double().numpy() - wanted).max()
-        assert gap <= error * np.abs(wanted).max()
+    for found, name, error in ((z.flatten(1), "z", z_error), (log_det, "log_det", log_det_error)):
+        gap = np.abs(found.double().numpy() - arrays[name]).max()
+        assert gap <= error * np.abs(arrays[name]).max()
 
 
 def test_lambda_of_imported_models(tmp_path: Path) -> None:
@@ -93,10 +86,8 @@ def test_save_and_load(tmp_path: Path, couplings: int) -> None:
     assert torch.equal(again.log_prob(images), flow.log_prob(images))
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert config["note"] == "kept"
-    assert sorted(p.name for p in (tmp_path / "model").iterdir()) == [
-        "config.json",
-        "model.safetensors",
-    ]
+    names = sorted(p.name for p in (tmp_path / "model").iterdir())
+    assert names == ["config.json", "model.safetensors"]
 
 
 @pytest.fixture
@@ -105,67 +96,63 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def _edit(saved: Path, **changes: object) -> None:
-    path = saved / "config.json"
-    config = json.loads(path.read_text())
-    for key, value in changes.items():
-        config.pop(key) if value is None else config.update({key: value})
-    path.write_text(json.dumps(config))
+def _net(**changes: object) -> dict[str, object]:
+    return {"shape": [1, 4, 4], "pairs": [1], "filters": [2], **changes}
 
 
-def test_damaged_model_folders(saved: Path, raises_with) -> None:
-    weights, config = saved / "model.safetensors", saved / "config.json"
-    good, text = weights.read_bytes(), config.read_text()
-
-    def refuses(*words: str) -> None:
-        with raises_with(ModelFileError, *words):
-            Flow.load(saved)
-        weights.write_bytes(good)
-        config.write_text(text)
-
+@pytest.mark.parametrize(
+    ("file", "change", "words"),
+    [
+        ("model.safetensors", lambda data: data[: len(data) // 2], "model.safetensors is damaged"),
+        ("model.safetensors", None, "no model.safetensors"),
+        ("config.json", lambda _: b"{", "config.json is damaged"),
+        ("config.json", None, "no config.json"),
+    ],
+)
+def test_damaged_model_folders(saved: Path, raises_with, file, change, words) -> None:
+    path = saved / file
+    path.write_bytes(change(path.read_bytes())) if change else path.unlink()
+    with raises_with(ModelFileError, words):
+        Flow.load(saved)
     with raises_with(ModelFileError, "no model", "elsewhere"):
         Flow.load(saved / "elsewhere")
-    weights.write_bytes(good[: len(good) // 2])
-    refuses("model.safetensors", "damaged")
-    weights.unlink()
-    refuses("no model.safetensors")
-    config.write_text("{")
-    refuses("config.json", "damaged")
-    _edit(saved, kind="classifier")
-    refuses("classifier", "flow")
-    _edit(saved, format=99)
-    refuses("format 1")
-    _edit(saved, net={"shape": [1, 4, 4], "pairs": [2], "filters": [2]})
-    refuses("does not fit", "tensors differ in name")
-    _edit(saved, net={"shape": [1, 4, 4], "pairs": [1], "filters": [3]})
-    refuses("does not fit", "expected")
+
+
+def test_weights_that_are_not_finite(saved: Path, raises_with) -> None:
     flow = Flow.load(saved)
     with torch.no_grad():
         flow.net.layers()[0].bias3.fill_(float("nan"))
     flow.save(saved)
-    refuses("NaN or infinite")
+    with raises_with(ModelFileError, "NaN or infinite"):
+        Flow.load(saved)
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "words"),
     [
-        {"net": None},
-        {"levels": None},
-        {"net": {"shape": [1, 4, 4], "colour": 3}},
-        {"net": [1, 2]},
-        {"net": {"shape": [1, 4, 4], "pairs": [1, 1], "filters": [2, 1], "couplings": -1}},
-        {"net": {"shape": [1, 4, 4], "pairs": [1, 1], "filters": [2, 1], "couplings": True}},
-        {"net": {"shape": [1, 4, 4], "pairs": [1], "filters": [2], "couplings": 3}},
-        {"logit_lambda": "small"},
-        {"logit_lambda": 0.7},
-        {"centre": "black"},
-        {"centre": float("nan")},
+        ({"kind": "classifier"}, "holds a classifier, where a flow"),
+        ({"format": 99}, "format 1"),
+        ({"net": _net(pairs=[2])}, "tensors differ in name"),
+        ({"net": _net(filters=[3])}, "does not fit"),
+        ({"net": None}, "does not describe a flow"),
+        ({"levels": None}, "levels"),
+        ({"net": {"shape": [1, 4, 4], "colour": 3}}, "colour"),
+        ({"net": [1, 2]}, "does not describe a flow"),
+        ({"net": _net(pairs=[1, 1], filters=[2, 1], couplings=-1)}, "couplings"),
+        ({"net": _net(pairs=[1, 1], filters=[2, 1], couplings=True)}, "couplings"),
+        ({"net": _net(couplings=3)}, "couplings stand after squeezes"),
+        ({"logit_lambda": "small"}, "small"),
+        ({"logit_lambda": 0.7}, "0.7"),
+        ({"centre": "black"}, "black"),
+        ({"centre": float("nan")}, "nan"),
     ],
     ids=str,
 )
-def test_configurations_that_say_something_else(saved: Path, changes: dict) -> None:
-    _edit(saved, **changes)
-    with pytest.raises(ModelFileError):
+def test_configurations_that_say_something_else(saved: Path, raises_with, changes, words) -> None:
+    path = saved / "config.json"
+    config = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+    with raises_with(ModelFileError, words):
         Flow.load(saved)
 
 
@@ -177,11 +164,9 @@ def test_couplings_stand_after_squeezes_and_are_counted() -> None:
     assert names == ["MintLayer", "MintLayer", *stage, *stage]
     own = sum((9 * c + 1) * 5 + 30 + 2 * c * (9 * 5 + 1) + c for c in (2, 2, 8, 8))
     assert net.parameter_count() == without.parameter_count() + own
-    found = [part for part in net.chain.leaves() if type(part).__name__ == "RealNVPCoupling"]
-    for part in found:  # fresh ones are the identity
+    for part in (net.chain.leaves()[k] for k in (3, 4, 8, 9)):  # fresh ones are the identity
         y = torch.randn(2, *part.event_shape)
-        assert torch.equal(part(y)[0], y)
-    assert all(part.certify().onto for part in found)
+        assert torch.equal(part(y)[0], y) and part.certify().onto
 
 
 def test_the_centre_of_the_logit_is_kept(tmp_path: Path) -> None:
@@ -211,6 +196,14 @@ def _without(name: str) -> dict[str, torch.Tensor]:
     return {k: v for k, v in _state().items() if name not in k}
 
 
+def _changed(change, chosen=lambda name: True) -> list[dict[str, torch.Tensor]]:
+    return [{k: change(v) if chosen(k) else v for k, v in _state().items()}]
+
+
+def _ends(end: str):
+    return lambda name: name.endswith(end)
+
+
 FILES = {
     "missing bias": (lambda: [_without("layers.0.0.bias2")], "layers.0.0.bias2 is missing"),
     "renamed": (
@@ -220,26 +213,14 @@ FILES = {
     "no state": (lambda: [3], "no state_dict"),
     "empty list": (lambda: [], "no state_dict"),
     "empty state": (lambda: [{}], "no layers.N.M.weight1"),
-    "wrong shape": (
-        lambda: [{k: v[:1] if k.endswith("0.0.weight2") else v for k, v in _state().items()}],
-        "weight2",
-    ),
-    "wrong t": (
-        lambda: [{k: v[..., :1] if k.endswith("0.1.t") else v for k, v in _state().items()}],
-        "t of upper MintLayer",
-    ),
+    "wrong shape": (lambda: _changed(lambda v: v[:1], _ends("0.0.weight2")), "weight2"),
+    "wrong t": (lambda: _changed(lambda v: v[..., :1], _ends("0.1.t")), "t of upper MintLayer"),
     "malicious": (lambda: [_Malicious()], "is not a readable checkpoint"),
-    "values that are no tensors": (lambda: [{k: 3 for k in _state()}], "no tensor of"),
-    "flat t": (
-        lambda: [{k: v.flatten() if k.endswith(".t") else v for k, v in _state().items()}],
-        "no tensor of 4 axes",
-    ),
-    "NaN": (
-        lambda: [{k: v * float("nan") if v.dim() == 1 else v for k, v in _state().items()}],
-        "no finite numbers",
-    ),
+    "values that are no tensors": (lambda: _changed(lambda v: 3), "no tensor of"),
+    "flat t": (lambda: _changed(torch.flatten, _ends(".t")), "no tensor of 4 axes"),
+    "NaN": (lambda: _changed(lambda v: v * float("nan"), _ends("bias1")), "no finite numbers"),
     "even kernels": (
-        lambda: [{k: v[..., :2, :2] if "weight" in k else v for k, v in _state().items()}],
+        lambda: _changed(lambda v: v[..., :2, :2], lambda name: "weight" in name),
         "kernel_size",
     ),
 }
@@ -259,20 +240,12 @@ def test_other_files_instead_of_checkpoints(tmp_path: Path, raises_with) -> None
     with raises_with(ModelFileError, "no file"):
         import_original(tmp_path / "none.pth")
     whole = (FIXTURES / "original_density_grey.pth").read_bytes()
-    contents = {
-        "empty": b"",
-        "cut": whole[: len(whole) // 3],
-        "pickle": pickle.dumps(_Malicious()),
-        "noise": bytes(np.random.default_rng(0).integers(0, 256, 4000, dtype=np.uint8)),
-        "json": b'{"a": 1}',
-        "image": b"\x89PNG\r\n\x1a\n" + bytes(100),
-        "text": b"hello world\n" * 20,
-    }
-    for name, data in contents.items():
-        path = tmp_path / f"{name}.pth"
-        path.write_bytes(data)
-        with raises_with(ModelFileError, path.name):
-            import_original(path)
+    noise = bytes(np.random.default_rng(0).integers(0, 256, 4000, dtype=np.uint8))
+    cut, image = whole[: len(whole) // 3], b"\x89PNG\r\n\x1a\n" + bytes(100)
+    for data in (b"", cut, pickle.dumps(_Malicious()), noise, b'{"a": 1}', image, b"hello\n" * 20):
+        (tmp_path / "a.pth").write_bytes(data)
+        with raises_with(ModelFileError, "a.pth"):
+            import_original(tmp_path / "a.pth")
     beside = shutil.copy(FIXTURES / "original_density_grey.pth", tmp_path / "b.pth")
     for text in ("not json", "[1]"):
         (tmp_path / "b.json").write_text(text)
@@ -338,3 +311,31 @@ def test_what_a_density_model_refuses(raises_with) -> None:
         flow.log_prob(images.numpy())
     with pytest.raises(InversionError):
         flow.sample(3, seed=0, solver=FixedPoint(max_steps=1))
+
+
+CONFIG = MintNetConfig((1, 4, 4), pairs=(1, 1), filters=(3, 1))
+
+
+@pytest.mark.parametrize("couplings", [0, 3])
+def test_the_entries_sum_to_the_likelihood(couplings: int) -> None:
+    flow = Flow(replace(CONFIG, couplings=couplings), 0.05, levels=17).double()
+    away_from_zero(flow, 3, 1.2).eval()
+    images = torch.randint(0, 17, (5, 1, 4, 4), dtype=torch.uint8)
+    found = flow.log_prob_map(images, seed=2, draw=1)
+    assert found.shape == images.shape
+    torch.testing.assert_close(found.sum((1, 2, 3)), flow.log_prob(images, seed=2, draw=1))
+
+
+def test_entries_are_those_of_their_pixels() -> None:
+    """With layers that move nothing, each pixel has its own density after the logit."""
+    flow = Flow(CONFIG, 0.05, levels=17).double().eval()
+    with torch.no_grad():
+        for layer in flow.net.layers():
+            layer.weight3.zero_()
+            layer.bias3.zero_()
+    images = torch.randint(0, 17, (2, 1, 4, 4), dtype=torch.uint8)
+    y, slopes = flow.logit.log_slopes(flow.dequantize(images))
+    t = torch.stack([layer.t.log().mean() for layer in flow.net.layers()]).sum()
+    normal = torch.distributions.Normal(0.0, 1.0).log_prob(y * t.exp())
+    expected = normal + slopes + t - torch.tensor(17.0).log()
+    torch.testing.assert_close(flow.log_prob_map(images), expected.detach(), rtol=1e-6, atol=1e-6)

@@ -79,19 +79,14 @@ def test_samples_of_the_mnist_density_model_are_verified() -> None:
     assert 0.02 < float((images > 127).float().mean()) < 0.5  # strokes on black, not noise
 
 
-def colours(count: int) -> torch.Tensor:
-    """Smooth pictures, as photographs are more than noise is: (count, 3, 32, 32), uint8."""
-    torch.manual_seed(0)
-    coarse = torch.nn.functional.interpolate(torch.rand(count, 3, 4, 4), (32, 32), mode="bicubic")
-    return (coarse * 255).clamp(0, 255).byte()
-
-
 @torch.no_grad()
 def test_the_cifar10_density_model_knows_smooth_pictures_from_noise() -> None:
     flow = Flow.from_pretrained("cifar10")
     assert len(flow.net.layers()) == 42 and flow.net.parameter_count() < 21e6
-    smooth, noise = colours(2), torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
-    bits = flow.bits_per_dim(torch.cat([smooth, noise]))
+    torch.manual_seed(0)
+    coarse = torch.nn.functional.interpolate(torch.rand(2, 3, 4, 4), (32, 32), mode="bicubic")
+    smooth, noise = (coarse * 255).clamp(0, 255), torch.randint(0, 256, (2, 3, 32, 32))
+    bits = flow.bits_per_dim(torch.cat([smooth, noise]).byte())
     assert bool((bits[:2] < 4).all() and (bits[2:] > 7).all())
 
 

@@ -2,13 +2,11 @@
 
 from mintnet.bijections.base import AnalyticBijection, Bijection, EntrywiseBijection
 from mintnet.bijections.chain import Chain
-from mintnet.bijections.flip import Flip
 from mintnet.bijections.inverse import Inverse
 from mintnet.bijections.logit import Logit
 from mintnet.bijections.mint import MintLayer, paired_mint
 from mintnet.bijections.norm import ActNorm, BatchNorm
-from mintnet.bijections.reshape import Reshape
-from mintnet.bijections.squeeze import Squeeze
+from mintnet.bijections.permutations import Flip, Permutation, Reshape, Squeeze
 from mintnet.bijections.triangular import Composed, TriangularBijection
 
 __all__ = [
@@ -23,6 +21,7 @@ __all__ = [
     "Inverse",
     "Logit",
     "MintLayer",
+    "Permutation",
     "Reshape",
     "Squeeze",
     "TriangularBijection",

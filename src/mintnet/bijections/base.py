@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from mintnet.solvers import (
     relative_residual,
 )
 from mintnet.solvers.base import reference_scale
-from mintnet.solvers.solution import fill_failures
+from mintnet.solvers.solution import checked
 
 REALS = (-float("inf"), float("inf"))
 
@@ -94,8 +95,6 @@ class Bijection(nn.Module, ABC):
         Only bijections with a triangular Jacobian, and permutations (whose slopes count as 1),
         have it. Shapes: that of y, that of x.
         """
-        if self.permutes:
-            return self.value(x), torch.zeros_like(x)
         if (leaves := self.leaves()) == [self]:
             raise ValueError(
                 f"{type(self).__name__} is not triangular, so that its log-determinant is not a "
@@ -115,8 +114,6 @@ class Bijection(nn.Module, ABC):
 
         A triangular map leaves its entries where they are; a permutation is undone.
         """
-        if self.permutes:
-            return self.find(z).value
         for leaf in reversed([leaf for leaf in self.leaves() if leaf is not self]):
             z = leaf.to_input_order(z)
         return z
@@ -161,15 +158,12 @@ class AnalyticBijection(Bijection):
         slack = self.rounding(value)
         residual = relative_residual(image - z, scale)
         beyond = relative_residual(z - z.clamp(image - slack, image + slack), scale)
-        status = torch.where(
-            beyond <= TOLERANCES.get(z.dtype, 1e-2),
-            int(Status.CONVERGED),
-            int(Status.DIVERGED),
+        finite = z.flatten(1).isfinite().all(1)
+        failure = torch.where(finite, int(Status.DIVERGED), int(Status.NOT_FINITE))
+        found = checked(
+            type(self).__name__, value, beyond, TOLERANCES.get(z.dtype, 1e-2), failure=failure
         )
-        status = torch.where(z.flatten(1).isfinite().all(1), status, int(Status.NOT_FINITE))
-        none = torch.zeros_like(status)
-        value = fill_failures(value, status)
-        return Solution(type(self).__name__, value, status, residual, none, none + 1)
+        return replace(found, residual=residual)
 
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         self.find(z.detach(), solver).require(REMEDY)

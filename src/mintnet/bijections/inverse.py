@@ -8,7 +8,7 @@ from torch import Tensor
 from mintnet.bijections.base import Bijection
 from mintnet.solvers import REMEDY, TOLERANCES, Solution, Solver, Status, relative_residual
 from mintnet.solvers.base import reference_scale
-from mintnet.solvers.solution import fill_failures
+from mintnet.solvers.solution import checked
 
 
 class Inverse(Bijection):
@@ -49,18 +49,11 @@ class Inverse(Bijection):
         back = self.inner.find(value, solver or self.solver)
         scale = reference_scale(lambda x: self.inner.find(x).value, z, value)
         residual = relative_residual(back.value - z, scale)
-        status = torch.where(back.converged, int(Status.INACCURATE), back.status)
-        close = residual <= TOLERANCES.get(z.dtype, 1e-2)
-        status = torch.where(close, int(Status.CONVERGED), status)
-        status = torch.where(finite, status, int(Status.NOT_FINITE))
-        return Solution(
-            name=f"the inverse of {type(self.inner).__name__}, run backwards",
-            value=fill_failures(value, status),
-            status=status,
-            residual=residual,
-            steps=torch.zeros_like(status),
-            evaluations=back.evaluations + 1,
-        )
+        failure = torch.where(back.converged, int(Status.INACCURATE), back.status)
+        failure = torch.where(finite, failure, int(Status.NOT_FINITE))
+        name = f"the inverse of {type(self.inner).__name__}, run backwards"
+        tolerance = TOLERANCES.get(z.dtype, 1e-2)
+        return checked(name, value, residual, tolerance, 0, back.evaluations + 1, failure)
 
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         self.find(z.detach(), solver).require(REMEDY)

@@ -1,4 +1,4 @@
-"""Normalization layers that are invertible: batch normalization and act norm."""
+"""Invertible normalization: batch normalization, act norm, and a scale for each entry."""
 
 from __future__ import annotations
 
@@ -73,13 +73,76 @@ class BatchNorm(EntrywiseBijection):
         return f"{self.channels}"
 
 
-class ActNorm(EntrywiseBijection):
-    r"""y = exp(s) ⊙ (x + b) for each channel, with s and b set by the first training batch.
+class FirstBatchScaling(EntrywiseBijection):
+    """y = exp(s) ⊙ (x + b), with s and b set by the first training batch.
 
-    That batch comes out with mean 0 and variance 1 in every channel; afterwards s and b are
-    ordinary weights. Log-determinant: H · W · Σ s.
+    That batch comes out with mean 0 and variance 1 over ``axes``; afterwards s and b are ordinary
+    weights.
+    """
 
-    Shapes: (batch, C, H, W).
+    is_set: Tensor
+    axes: tuple[int, ...] = (0,)
+    entry = "entry"
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.log_scale = nn.Parameter(torch.zeros(shape))
+        self.shift = nn.Parameter(torch.zeros(shape))
+        self.register_buffer("is_set", torch.tensor(False))
+
+    def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if self.training and not bool(self.is_set):
+            self._set_from(x)
+        y = (x + self._broadcast(self.shift)) * self._broadcast(self.log_scale.exp())
+        return y, self._broadcast(self.log_scale).expand_as(x)
+
+    def invert(self, z: Tensor) -> Tensor:
+        if self.training and not bool(self.is_set):
+            raise RuntimeError(
+                f"{type(self).__name__} has no inverse yet: the first training batch sets it. Run "
+                "a batch forward first, or call .eval() to use it as it is."
+            )
+        return z * self._broadcast((-self.log_scale).exp()) - self._broadcast(self.shift)
+
+    @torch.no_grad()
+    def _set_from(self, x: Tensor) -> None:
+        deviation = x.std(self.axes, unbiased=False)
+        if not bool((deviation > 0).all()):
+            raise ValueError(
+                f"{type(self).__name__} cannot start from this batch: at least one {self.entry} is "
+                "constant in it. Start from a batch of different samples."
+            )
+        self.shift.copy_(-x.mean(self.axes))
+        self.log_scale.copy_(-deviation.log())
+        self.is_set.fill_(True)
+
+    def _broadcast(self, values: Tensor) -> Tensor:
+        return values.reshape(*values.shape, *(1,) * (len(self.axes) - 1))
+
+    def extra_repr(self) -> str:
+        return ", ".join(map(str, self.shift.shape))
+
+
+class EntryScaling(FirstBatchScaling):
+    """y = exp(s) ⊙ (x + b), with one s and one b for each entry: the top layer of NICE.
+
+    The first training batch sets them. Log-determinant: Σ s.
+
+    Examples:
+        >>> EntryScaling((2,))(torch.tensor([[1.0, 0.0], [3.0, 8.0]]))[0]
+        tensor([[-1., -1.],
+                [ 1.,  1.]], grad_fn=<...>)
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__(shape)
+        self.event_shape = tuple(shape)
+
+
+class ActNorm(FirstBatchScaling):
+    """y = exp(s) ⊙ (x + b) for each channel, with s and b set by the first training batch.
+
+    Log-determinant: H · W · Σ s. Shapes: (batch, C, H, W).
 
     Examples:
         >>> norm = ActNorm(2)
@@ -88,46 +151,21 @@ class ActNorm(EntrywiseBijection):
         (True, True)
     """
 
-    is_set: Tensor
+    axes = (0, 2, 3)
+    entry = "channel"
 
     def __init__(self, channels: int) -> None:
-        super().__init__()
         check_positive(channels=channels)
+        super().__init__((channels,))
         self.channels = channels
-        self.log_scale = nn.Parameter(torch.zeros(channels))
-        self.shift = nn.Parameter(torch.zeros(channels))
-        self.register_buffer("is_set", torch.tensor(False))
 
     def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         _check_channels(x, self.channels, "ActNorm")
-        if self.training and not bool(self.is_set):
-            self._set_from(x)
-        y = (x + _per_channel(self.shift)) * _per_channel(self.log_scale.exp())
-        return y, _per_channel(self.log_scale).expand_as(x)
+        return super().log_slopes(x)
 
     def invert(self, z: Tensor) -> Tensor:
-        if self.training and not bool(self.is_set):
-            raise RuntimeError(
-                "ActNorm has no inverse yet: the first training batch sets it. Run a batch "
-                "forward first, or call .eval() to use it as it is."
-            )
         _check_channels(z, self.channels, "the inverse of ActNorm")
-        return z * _per_channel((-self.log_scale).exp()) - _per_channel(self.shift)
-
-    @torch.no_grad()
-    def _set_from(self, x: Tensor) -> None:
-        deviation = x.std((0, 2, 3), unbiased=False)
-        if not bool((deviation > 0).all()):
-            raise ValueError(
-                "ActNorm cannot start from this batch: at least one channel is constant in it. "
-                "Start from a batch of different samples."
-            )
-        self.shift.copy_(-x.mean((0, 2, 3)))
-        self.log_scale.copy_(-deviation.log())
-        self.is_set.fill_(True)
-
-    def extra_repr(self) -> str:
-        return f"{self.channels}"
+        return super().invert(z)
 
 
 def _per_channel(values: Tensor) -> Tensor:

@@ -1,9 +1,13 @@
 """Data sets as published: MNIST, CIFAR-10, ImageNet 32×32, folders of pictures, embedded digits."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
+from mintnet.data import cifar10, digits, idx, imagenet32
 from mintnet.data.dataset import DataError, ImageData
 from mintnet.data.download import FileStatus, get, verify
 from mintnet.data.mnist_slice import mnist_slice
-from mintnet.data.registry import NAMES, SPLITS, load
 
 __all__ = [
     "NAMES",
@@ -16,3 +20,41 @@ __all__ = [
     "mnist_slice",
     "verify",
 ]
+
+NAMES = ("digits", "mnist", "cifar10", "imagenet32", "folder")
+SPLITS = ("train", "test")
+
+
+def load(
+    name: str,
+    split: str,
+    folder: str | Path | None = None,
+    *,
+    size: int | None = None,
+    grey: bool = False,
+) -> ImageData:
+    """The images of one split, ``train`` or ``test``, of a data set.
+
+    ``folder`` holds the files under their published names, directly or in a subfolder ``name``;
+    with ``name="folder"`` it holds pictures, brought to ``size`` (32 if not given), grey if wanted.
+
+    Examples:
+        >>> data = load("digits", "train")
+        >>> len(data), data.shape, data.levels
+        (1437, (1, 8, 8), 17)
+    """
+    for what, given, known in (("data set", name, NAMES), ("split", split, SPLITS)):
+        if given not in known:
+            raise ValueError(f"unknown {what} {given!r}; expected one of {', '.join(known)}")
+    if name == "folder":
+        try:
+            from mintnet.data import folder as pictures  # needs Pillow, which others do not
+        except ImportError as error:
+            raise DataError.missing_extra("Pillow", "reading pictures") from error
+        return pictures.load(split, folder, pictures.SIZE if size is None else size, grey)
+    if size is not None or grey:
+        raise ValueError(f"size and grey are for the data set 'folder'; {name} comes as it is")
+    if name == "digits":
+        return digits.load(split)
+    reader = {"mnist": idx.load, "cifar10": cifar10.load, "imagenet32": imagenet32.load}[name]
+    return reader(split, folder)

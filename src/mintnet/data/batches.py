@@ -1,23 +1,38 @@
-"""Batches of 32×32 colour images in a dictionary, "data" and "labels", pickled or as .npz."""
+"""Batches of 32×32 colour images in a dictionary, "data" and "labels", pickled or as .npz.
+
+Pickles are read without running what they name: arrays and plain containers only.
+"""
 
 from __future__ import annotations
 
 import io
-import zipfile
-import zlib
-from collections.abc import Iterable, Mapping
+import pickle
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from mintnet.data.dataset import DataError, ImageData
-from mintnet.data.paths import reason
-from mintnet.data.unpickle import unpickle
 
 PIXELS = 3 * 32 * 32
+
+# Taken from arrays themselves, since their home in numpy moved from `core` to `_core`.
+_FUNCTIONS: Final[dict[tuple[str, str], Any]] = {
+    ("multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("multiarray", "scalar"): np.int64(0).__reduce__()[0],
+    ("numeric", "_frombuffer"): np.empty(0).__reduce_ex__(5)[0],
+}
+_ALLOWED: Final[dict[tuple[str, str], Any]] = {
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    # how Python 3 writes bytes into old protocols; str.encode knows text encodings only
+    ("_codecs", "encode"): str.encode,
+    **{(f"numpy.core.{module}", name): f for (module, name), f in _FUNCTIONS.items()},
+    **{(f"numpy._core.{module}", name): f for (module, name), f in _FUNCTIONS.items()},
+}
 
 
 class Batch(NamedTuple):
@@ -27,50 +42,45 @@ class Batch(NamedTuple):
     labels: NDArray[np.int64]
 
 
-def read_batch(path: Path, low: int, high: int, raw: bytes | bytearray | None = None) -> Batch:
-    """The batch in a file, .npz or else a pickle, with labels ``low`` … ``high``.
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise DataError(
+                f"expected arrays, lists and numbers only; the pickle asks for {module}.{name}, "
+                "which is refused; get the file from its publisher"
+            )
+        return _ALLOWED[module, name]
 
-    ``raw`` is the content of the file, where it has been read already.
+
+def read_table(path: Path, data: bytes | bytearray) -> dict[str, Any]:
+    """The dictionary in the content of a file, .npz or else a pickle of Python 2 or 3.
+
+    Examples:
+        >>> read_table(Path("batch"), pickle.dumps({b"labels": [3, 1]}))
+        {'labels': [3, 1]}
+        >>> read_table(Path("batch"), pickle.dumps(print))
+        Traceback (most recent call last):
+        mintnet.data.dataset.DataError: batch: ... asks for builtins.print, which is refused; ...
     """
-    if path.suffix == ".npz":
-        return _checked(_read_npz(path), path, low, high)
+    npz = path.suffix == ".npz"
     try:
-        with io.BytesIO(raw) if raw is not None else path.open("rb") as file:
-            return _checked(unpickle(file, path), path, low, high)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror or reason(error)})") from error
+        if npz:
+            with np.load(io.BytesIO(data), allow_pickle=False) as table:
+                return {key: table[key] for key in ("data", "labels") if key in table}
+        value = _Unpickler(io.BytesIO(data), encoding="bytes").load()
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+    except Exception as error:  # a damaged file can raise nearly anything
+        expected = "an .npz file with data and labels" if npz else "a pickled batch"
+        raise DataError.damaged(path, expected, error) from error
+    if not isinstance(value, dict):
+        raise DataError(f"{path}: expected a pickled dictionary; got {type(value).__name__}")
+    return {k.decode("latin1") if isinstance(k, bytes) else str(k): v for k, v in value.items()}
 
 
-def join(name: str, batches: Iterable[Batch]) -> ImageData:
-    """All batches as one set; memory for images stays near one copy of it all."""
-    parts, labels = [], []
-    for batch in batches:
-        parts.append(batch.images)
-        labels.append(batch.labels)
-    del batch
-    whole = np.empty((sum(map(len, parts)), PIXELS), np.uint8)
-    start = 0
-    while parts:
-        part = parts.pop(0)  # freed as soon as it is copied
-        whole[start : start + len(part)] = part
-        start += len(part)
-    images = torch.from_numpy(whole.reshape(-1, 3, 32, 32))
-    return ImageData(name, images, torch.from_numpy(np.concatenate(labels)))
-
-
-def _read_npz(path: Path) -> dict[str, Any]:
-    try:
-        # a damaged zip would leave a file open that numpy opened itself
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as table:
-            return {key: table[key] for key in ("data", "labels") if key in table}
-    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(
-            f"{path}: expected an .npz file with data and labels; it is truncated, damaged or "
-            f"something else ({reason(error)}); get it again"
-        ) from error
-
-
-def _checked(table: Mapping[str, Any], path: Path, low: int, high: int) -> Batch:
+def read_batch(path: Path, data: bytes | bytearray, low: int, high: int) -> Batch:
+    """The batch in the content of a file, with labels ``low`` … ``high``."""
+    table = read_table(path, data)
     if missing := [key for key in ("data", "labels") if key not in table]:
         raise DataError(
             f"{path}: expected data and labels; it has no {' and no '.join(missing)}, "
@@ -93,3 +103,16 @@ def _checked(table: Mapping[str, Any], path: Path, low: int, high: int) -> Batch
             f"{path}: expected labels {low} to {high}; got {labels.min()} to {labels.max()}"
         )
     return Batch(images, labels.astype(np.int64) - low)
+
+
+def join(name: str, batches: Iterable[Batch]) -> ImageData:
+    """All batches as one set; memory for images stays near one copy of it all."""
+    parts, labels = map(list, zip(*batches, strict=True))
+    whole = np.empty((sum(map(len, parts)), PIXELS), np.uint8)
+    start = 0
+    while parts:
+        part = parts.pop(0)  # freed as soon as it is copied
+        whole[start : start + len(part)] = part
+        start += len(part)
+    images = torch.from_numpy(whole.reshape(-1, 3, 32, 32))
+    return ImageData(name, images, torch.from_numpy(np.concatenate(labels)))

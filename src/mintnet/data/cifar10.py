@@ -12,49 +12,29 @@ import numpy as np
 
 from mintnet.data.batches import PIXELS, Batch, join, read_batch
 from mintnet.data.dataset import DataError, ImageData
-from mintnet.data.paths import content, existing, find, places
-from mintnet.data.published import CIFAR10_BINARY, CIFAR10_PYTHON, refuse_renamed
+from mintnet.data.published import (
+    CIFAR10_BINARY,
+    CIFAR10_PYTHON,
+    content,
+    existing,
+    find,
+    refuse_renamed,
+)
 
 RECORD = 1 + PIXELS
-SUBFOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
 
 
 def locate(folder: Path) -> tuple[Path, Mapping[str, str]] | None:
     """The folder with CIFAR-10 files in or below ``folder``, and the names and md5s to expect."""
     for version in (CIFAR10_BINARY, CIFAR10_PYTHON):
-        path = find(places("cifar10", folder, *SUBFOLDERS), version)
+        path = find("cifar10", folder, version, "cifar-10-batches-bin", "cifar-10-batches-py")
         if path is not None:
             return path.parent, version
     return None
 
 
-def parse_records(data: bytes | bytearray, source: str | Path = "records") -> Batch:
-    """The images and labels in a file of the binary version; images share its memory.
-
-    Shapes: images (N, 3072), labels (N,).
-
-    Examples:
-        >>> batch = parse_records(bytes([7]) + bytes(3072))
-        >>> batch.images.shape, batch.labels.tolist()
-        ((1, 3072), [7])
-    """
-    count, rest = divmod(len(data), RECORD)
-    if rest or not count:
-        raise DataError(
-            f"{source}: expected records of {RECORD} bytes; got {len(data)} bytes, "
-            f"{rest} too many for {count} records; get the file again"
-        )
-    records = np.frombuffer(data, np.uint8).reshape(count, RECORD)
-    if (top := records[:, 0].max()) > 9:
-        raise DataError(f"{source}: expected labels 0 to 9; got {top}; is it a CIFAR-10 batch?")
-    return Batch(records[:, 1:], records[:, 0].astype(np.int64))
-
-
 def load(split: str, folder: str | Path | None) -> ImageData:
-    """CIFAR-10 from either version; the binary one is taken where both are there.
-
-    Shapes: images (N, 3, 32, 32), with labels 0 … 9.
-    """
+    """CIFAR-10, (N, 3, 32, 32) with labels 0 … 9; the binary version goes before the other."""
     home = existing("cifar10", folder)
     place, version = locate(home) or (home / "cifar10", CIFAR10_BINARY)
     wanted = [name for name in version if name.startswith("test") == (split == "test")]
@@ -63,13 +43,21 @@ def load(split: str, folder: str | Path | None) -> ImageData:
             f"cifar10: expected {', '.join(wanted)} in {place}; {', '.join(missing)} not there; "
             f"`mintnet data get cifar10 {home}` downloads what is missing"
         )
-    batches = [_read(place / name, version) for name in wanted]
-    return join("cifar10", batches)
+    return join("cifar10", [_read(place / name, version) for name in wanted])
 
 
 def _read(path: Path, version: Mapping[str, str]) -> Batch:
     data = content(path)
     refuse_renamed(path, path.name, data, version)
-    if version is CIFAR10_BINARY:
-        return parse_records(data, path)
-    return read_batch(path, 0, 9, data)
+    if version is CIFAR10_PYTHON:
+        return read_batch(path, data, 0, 9)
+    count, rest = divmod(len(data), RECORD)
+    if rest or not count:
+        raise DataError(
+            f"{path}: expected records of {RECORD} bytes; got {len(data)} bytes, "
+            f"{rest} too many for {count} records; get the file again"
+        )
+    records = np.frombuffer(data, np.uint8).reshape(count, RECORD)
+    if (top := records[:, 0].max()) > 9:
+        raise DataError(f"{path}: expected labels 0 to 9; got {top}; is it a CIFAR-10 batch?")
+    return Batch(records[:, 1:], records[:, 0].astype(np.int64))

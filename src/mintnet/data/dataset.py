@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -11,21 +13,37 @@ from torch import Tensor
 class DataError(ValueError):
     """Files of a data set are missing, damaged or not what their names say, in one line."""
 
+    @classmethod
+    def damaged(cls, path: Path | str, expected: str, error: BaseException) -> Self:
+        """The error for a file that a reader cannot read."""
+        return cls(
+            f"{path}: expected {expected}; it is truncated, damaged or something else "
+            f"({reason(error)}); get it again"
+        )
+
+    @classmethod
+    def missing_extra(cls, package: str, purpose: str) -> Self:
+        """The error for a package of the extra ``cli`` that is not installed."""
+        return cls(f'{purpose} needs {package}, not installed: pip install "mintnet[cli]"')
+
+
+def reason(error: BaseException) -> str:
+    """An exception in a few words on one line."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 160 else f"{text[:157]}..."
+
 
 @dataclass(frozen=True, eq=False)
 class ImageData:
-    """Images of one split of a data set.
+    """Images of one split of a data set, with pixels in 0 … levels - 1.
 
-    ``levels`` is the number of grey levels: pixels lie in 0 … levels - 1. ``images`` may be
-    backed by a memory-mapped file, and need not be contiguous. ``skipped`` files of a folder were
-    no pictures.
-
-    Shapes: ``images`` (N, C, H, W) uint8; ``labels`` (N,) int64, or None.
+    ``images``, (N, C, H, W) uint8, may be backed by a memory-mapped file, and need not be
+    contiguous; ``labels`` are (N,) int64, or None. ``skipped`` files of a folder were no pictures.
 
     Examples:
         >>> data = ImageData("grey", torch.zeros(5, 1, 4, 6, dtype=torch.uint8), levels=2)
-        >>> len(data), data.shape, data.labels
-        (5, (1, 4, 6), None)
+        >>> len(data), data.shape, data.labels, len(data.first(2))
+        (5, (1, 4, 6), None, 2)
     """
 
     name: str
@@ -35,35 +53,30 @@ class ImageData:
     skipped: int = 0
 
     def __post_init__(self) -> None:
-        images, labels, name = self.images, self.labels, self.name
+        images, labels = self.images, self.labels
+        got, problem = f"got {images.dtype} of shape {tuple(images.shape)}", ""
         if images.dtype != torch.uint8 or images.ndim != 4:
-            raise ValueError(
-                f"{name}: expected uint8 images of shape (N, C, H, W); "
-                f"got {images.dtype} of shape {tuple(images.shape)}"
-            )
-        if images.numel() == 0:
-            raise ValueError(f"{name}: expected at least one image; got {tuple(images.shape)}")
-        if labels is not None and (labels.dtype != torch.int64 or labels.shape != images.shape[:1]):
-            raise ValueError(
-                f"{name}: expected int64 labels of shape ({len(images)},); "
-                f"got {labels.dtype} of shape {tuple(labels.shape)}"
-            )
-        if not 2 <= self.levels <= 256:
-            raise ValueError(f"{name}: expected 2 to 256 levels; got {self.levels}")
+            problem = f"expected uint8 images of shape (N, C, H, W); {got}"
+        elif images.numel() == 0:
+            problem = f"expected at least one image; {got}"
+        elif labels is not None and not (
+            labels.dtype == torch.int64 and labels.shape == images.shape[:1]
+        ):
+            got = f"got {labels.dtype} of shape {tuple(labels.shape)}"
+            problem = f"expected int64 labels of shape ({len(images)},); {got}"
+        elif not 2 <= self.levels <= 256:
+            problem = f"expected 2 to 256 levels; got {self.levels}"
         # Bytes cannot exceed 255, and a memory-mapped set is not read only to find that out.
-        if self.levels < 256 and (top := int(images.max())) >= self.levels:
-            raise ValueError(f"{name}: expected pixels below {self.levels} (levels); got {top}")
+        elif self.levels < 256 and (top := int(images.max())) >= self.levels:
+            problem = f"expected pixels below {self.levels} (levels); got {top}"
+        if problem:
+            raise ValueError(f"{self.name}: {problem}")
 
     def __len__(self) -> int:
         return len(self.images)
 
     def first(self, count: int) -> ImageData:
-        """The first images; all, where there are no more.
-
-        Examples:
-            >>> len(ImageData("grey", torch.zeros(5, 1, 4, 6, dtype=torch.uint8)).first(2))
-            2
-        """
+        """The first images; all, where there are no more."""
         if count < 1:
             raise ValueError(f"expected a count of at least 1; got {count}")
         labels = None if self.labels is None else self.labels[:count]

@@ -1,8 +1,7 @@
 """The digits that ship with the package: 1,797 images of 8×8 pixels with 17 grey levels.
 
 They are the test part of "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak, UCI
-Machine Learning Repository, 1998; CC BY 4.0). The split is fixed and not shuffled: the first
-1,437 images are for training, the last 360 for testing.
+Machine Learning Repository, 1998; CC BY 4.0), not shuffled: the last 360 are for testing.
 """
 
 from __future__ import annotations
@@ -15,30 +14,19 @@ from torch import Tensor
 
 from mintnet.data.dataset import ImageData
 
-LEVELS = 17
 TRAIN = 1437
 
 
 def load(split: str) -> ImageData:
-    """The embedded digits; ``split`` is train or test.
-
-    Shapes: images (1437, 1, 8, 8) or (360, 1, 8, 8), with labels 0 … 9.
-
-    Examples:
-        >>> data = load("test")
-        >>> data.images.shape, data.levels
-        (torch.Size([360, 1, 8, 8]), 17)
-    """
+    """The embedded digits, (1437, 1, 8, 8) or (360, 1, 8, 8), with labels 0 … 9."""
     part = slice(None, TRAIN) if split == "train" else slice(TRAIN, None)
     images, labels = embedded("digits.npz")
-    return ImageData("digits", images[part], labels[part], LEVELS)
+    return ImageData("digits", images[part], labels[part], levels=17)
 
 
 def embedded(name: str) -> tuple[Tensor, Tensor]:
     """Images (N, 1, H, W) and labels (N,) of a file that ships with the package."""
-    with (
-        files("mintnet.data").joinpath("files", name).open("rb") as file,
-        np.load(file, allow_pickle=False) as table,
-    ):
+    path = files("mintnet.data").joinpath("files", name)
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as table:
         images, labels = table["images"][:, None], table["labels"].astype(np.int64)
     return torch.from_numpy(images), torch.from_numpy(labels)

@@ -1,51 +1,47 @@
 """Getting the published files, and checking those that are there already.
 
-Nothing that exists is overwritten: a damaged file is named, and whoever owns it removes it. A
-download takes its name only when it is whole and has the published content.
+Nothing that exists is overwritten, and a download takes its name only when it is whole and has
+the published content.
 """
 
 from __future__ import annotations
 
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from mintnet.data import cifar10, idx, imagenet32
-from mintnet.data.dataset import DataError
-from mintnet.data.paths import content, find, missing_extra, places, reason
-from mintnet.data.published import ARCHIVES, CIFAR10_BINARY, CIFAR10_PYTHON, MNIST, md5
+from mintnet.data.dataset import DataError, reason
+from mintnet.data.published import (
+    ARCHIVES,
+    CIFAR10_BINARY,
+    CIFAR10_PYTHON,
+    MNIST,
+    content,
+    find,
+    md5,
+)
 from mintnet.files import whole_file
-
-Status = Literal["verified", "present", "missing", "damaged"]
 
 MNIST_MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist",
     "https://storage.googleapis.com/cvdf-datasets/mnist",
 )
 CIFAR10_MIRRORS = ("https://www.cs.toronto.edu/~kriz",)
-_VERSIONS = {
-    "cifar-10-binary.tar.gz": CIFAR10_BINARY,
-    "cifar-10-python.tar.gz": CIFAR10_PYTHON,
-}
+_VERSIONS = dict(zip(ARCHIVES, (CIFAR10_BINARY, CIFAR10_PYTHON), strict=True))
 _NAMES = ("digits", "mnist", "cifar10", "imagenet32")
-DOWNLOADED = ("mnist", "cifar10")
-"""The data sets that can be had without registration."""
+DOWNLOADED = ("mnist", "cifar10")  # these can be had without registration
 
 
 class FileStatus(NamedTuple):
-    """A file of a data set and its state.
-
-    ``verified``: the published content; ``damaged``: other content; ``present``: there, and
-    nothing published to compare it with.
-    """
+    """A file and its state: "present" where there is nothing published to compare it with."""
 
     file: Path
-    status: Status
+    status: Literal["verified", "present", "missing", "damaged"]
 
 
 def verify(name: str, folder: str | Path) -> list[FileStatus]:
@@ -78,14 +74,6 @@ def get(name: str, folder: str | Path, *, progress: bool = False) -> list[Path]:
 
     New files go where others of the set are, else into a subfolder called ``name``. An archive
     that was put there by hand is unpacked, and nothing is downloaded.
-
-    Raises:
-        DataError: a damaged file, no network, or a set that cannot be downloaded; the line names
-            the file, the address and where to put it by hand.
-
-    Examples:
-        >>> get("digits", "anywhere")  # they are part of the package
-        []
     """
     states = verify(name, folder)
     for file, status in states:
@@ -104,36 +92,32 @@ def get(name: str, folder: str | Path, *, progress: bool = False) -> list[Path]:
             "as pickles or .npz (the anti-aliased one)"
         )
     for file in missing if name == "mnist" else ():
-        published = partial(_holds, digest=MNIST[file.name.removesuffix(".gz")])
-        fetch(file, MNIST_MIRRORS, published, progress)
+        _fetch(file, MNIST_MIRRORS, MNIST[file.name.removesuffix(".gz")], progress)
     if missing and name == "cifar10":
         _get_cifar10(missing, Path(folder).expanduser(), progress)
     return [state.file for state in (verify(name, folder) if missing else states)]
 
 
-def fetch(
-    file: Path, mirrors: Sequence[str], published: Callable[[Path], bool], progress: bool = False
-) -> None:
-    """Download ``file`` from the first of ``mirrors`` that has it so that ``published`` holds."""
+class _MirrorError(Exception):
+    """A mirror does not answer, or not with the published file."""
+
+
+def _fetch(file: Path, mirrors: tuple[str, ...], digest: str, progress: bool) -> None:
+    """Download ``file`` from the first of ``mirrors`` that has it with the published content."""
     faults = []
     for url in (f"{mirror}/{file.name}" for mirror in mirrors):
         try:
             with _writing(file) as part:
                 _download(url, part, progress)
-                if not published(part):
+                if not _holds(part, digest):
                     raise _MirrorError("not the published content")
+            return
         except _MirrorError as error:
             faults.append(f"{url} ({error})")
-        else:
-            return
     raise DataError(
         f"{file.name}: could not be downloaded from {' or '.join(faults)}; "
         f"get it by hand and put it at {file}, then run this again"
     )
-
-
-class _MirrorError(Exception):
-    """A mirror does not answer, or not with the published file."""
 
 
 def _download(url: str, path: Path, progress: bool) -> None:
@@ -141,7 +125,7 @@ def _download(url: str, path: Path, progress: bool) -> None:
         import pooch
         import requests
     except ImportError as error:
-        raise missing_extra("pooch", "downloading") from error
+        raise DataError.missing_extra("pooch", "downloading") from error
     download = pooch.HTTPDownloader(progressbar=progress and find_spec("tqdm") is not None)
     try:
         download(url, str(path), None)
@@ -162,8 +146,9 @@ def _writing(file: Path) -> Iterator[Path]:
 
 
 def _holds(file: Path, digest: str) -> bool:
+    """Whether a file has this md5 sum, archives as they are, others without their gzip."""
     try:
-        return md5(content(file)) == digest
+        return md5(file.read_bytes() if file.name in ARCHIVES else content(file)) == digest
     except DataError:
         return False
 
@@ -179,15 +164,12 @@ def _get_cifar10(missing: list[Path], folder: Path, progress: bool) -> None:
     home, versions = missing[0].parent, _VERSIONS
     if len(missing) < 6 or missing[0].name in CIFAR10_PYTHON:  # no longer free to choose
         versions = {a: v for a, v in _VERSIONS.items() if missing[0].name in v}
-    archive = find(places("cifar10", folder), versions)
-    if kept := archive is not None:
-        if not _is_published(archive):
-            raise DataError(
-                f"{archive}: expected the published archive; its md5 differs; remove it"
-            )
-    else:
-        archive = home / next(iter(versions))
-        fetch(archive, CIFAR10_MIRRORS, _is_published, progress)
+    kept = find("cifar10", folder, versions)
+    archive = kept or home / next(iter(versions))
+    if kept is None:
+        _fetch(archive, CIFAR10_MIRRORS, ARCHIVES[archive.name], progress)
+    elif not _holds(kept, ARCHIVES[kept.name]):
+        raise DataError(f"{kept}: expected the published archive; its md5 differs; remove it")
     version = versions[archive.name]
     names = [file.name for file in missing if file.name in version] or list(version)
     try:
@@ -202,9 +184,5 @@ def _get_cifar10(missing: list[Path], folder: Path, progress: bool) -> None:
                     part.write_bytes(data)
     except (KeyError, tarfile.TarError, EOFError, zlib.error) as error:
         raise DataError(f"{archive}: cannot be unpacked ({reason(error)})") from error
-    if not kept:
+    if kept is None:
         archive.unlink()
-
-
-def _is_published(archive: Path) -> bool:
-    return md5(archive.read_bytes()) == ARCHIVES[archive.name]

@@ -1,8 +1,8 @@
 """Any folder of pictures: cropped to the central square, resized, in colour or grey.
 
-All pictures below the folder are taken, in the order of their paths; every tenth one is a test
-image. Hidden files and what desktops leave behind are passed over; other files that are no
-pictures are skipped with a warning.
+All pictures below the folder are taken, in the order of their paths; every tenth one (10th, 20th,
+…) is a test image. Hidden files are passed over; others that are no pictures are skipped with a
+warning.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-from mintnet.data.dataset import DataError, ImageData
-from mintnet.data.paths import existing, reason
+from mintnet.data.dataset import DataError, ImageData, reason
+from mintnet.data.published import existing
 
 _log = logging.getLogger(__name__)
 
@@ -31,28 +31,17 @@ _FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF
 
 
 def load(split: str, folder: str | Path | None, size: int = SIZE, grey: bool = False) -> ImageData:
-    """The pictures below ``folder``: those at every tenth place (10th, 20th, …) are the test set.
+    """The pictures below ``folder``, (N, 3, size, size), or (N, 1, size, size) if ``grey``.
 
     Each is turned as its EXIF data says, laid on white where transparent, cropped to the central
     square and resized to ``size`` with a Lanczos filter.
-
-    Shapes: images (N, 3, size, size), or (N, 1, size, size) if ``grey``; no labels.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     for k in range(10):
-        ...         Image.new("RGB", (40, 50)).save(f"{folder}/{k}.png")
-        ...     load("train", folder, size=8).images.shape
-        torch.Size([9, 3, 8, 8])
     """
     if size < 1:
         raise ValueError(f"folder: expected a size of at least 1; got {size}")
     home = existing("folder", folder)
-    files = pictures(home)
-    usable = {path: _is_picture(path, size) for path in files}
-    paths = [path for path in files if usable[path]]
-    if skipped := [str(path.relative_to(home)) for path in files if not usable[path]]:
+    usable = {path: _is_picture(path, size) for path in pictures(home)}
+    paths = [path for path, is_picture in usable.items() if is_picture]
+    if skipped := [str(path.relative_to(home)) for path in usable if not usable[path]]:
         more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
         _warn(f"{home}: skipped {', '.join(skipped[:3])}{more}: not a picture that can be read")
     if len(paths) < EVERY:
@@ -60,31 +49,23 @@ def load(split: str, folder: str | Path | None, size: int = SIZE, grey: bool = F
             f"folder: expected at least {EVERY} pictures, of which every {EVERY}th is for "
             f"testing; {home} has {len(paths)}"
         )
-    test = paths[EVERY - 1 :: EVERY]
-    chosen = test if split == "test" else [p for k, p in enumerate(paths, 1) if k % EVERY]
-    images = np.empty((len(chosen), 1 if grey else 3, size, size), np.uint8)
+    chosen = [p for k, p in enumerate(paths, 1) if (k % EVERY == 0) == (split == "test")]
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        for k, image in enumerate(pool.map(partial(read_picture, size=size, grey=grey), chosen)):
-            images[k] = image
-    return ImageData("folder", torch.from_numpy(images), skipped=len(skipped))
+        images = list(pool.map(partial(read_picture, size=size, grey=grey), chosen))
+    return ImageData("folder", torch.from_numpy(np.stack(images)), skipped=len(skipped))
 
 
 def pictures(folder: Path) -> list[Path]:
     """The files below ``folder`` that are not hidden, sorted by their paths."""
-    found = []
-    for parent, below, names in os.walk(folder):
-        below[:] = [name for name in below if _wanted(name)]
-        found += [Path(parent, name) for name in names if _wanted(name)]
-    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+    found = {p.relative_to(folder): p for p in folder.rglob("*") if p.is_file()}
+    shown = [p for p in found if not any(n[0] == "." or n.lower() in IGNORED for n in p.parts)]
+    return [found[path] for path in sorted(shown, key=Path.as_posix)]
 
 
 def read_picture(path: Path, size: int, grey: bool) -> NDArray[np.uint8]:
-    """One picture as an array, cropped and resized.
-
-    Shapes: (3, size, size), or (1, size, size) if ``grey``.
-    """
+    """One picture, cropped and resized: (3, size, size), or (1, size, size) if ``grey``."""
     try:
-        with Image.open(path, formats=_formats()) as opened:
+        with _open(path) as opened:
             image = eight_bits(ImageOps.exif_transpose(opened), path)
     except DataError:
         raise
@@ -103,13 +84,9 @@ def read_picture(path: Path, size: int, grey: bool) -> NDArray[np.uint8]:
     return np.asarray(image).reshape(size, size, -1).transpose(2, 0, 1)
 
 
-def _wanted(name: str) -> bool:
-    return not name.startswith(".") and name.lower() not in IGNORED
-
-
-def _formats() -> tuple[str, ...]:
+def _open(path: Path) -> Image.Image:
     Image.init()
-    return tuple(name for name in _FORMATS if name in Image.OPEN)
+    return Image.open(path, formats=[name for name in _FORMATS if name in Image.OPEN])
 
 
 @cache
@@ -121,7 +98,7 @@ def _warn(message: str) -> None:
 def _is_picture(path: Path, size: int) -> bool:
     """Whether the header is that of a picture; raises if the picture is too small."""
     try:
-        with Image.open(path, formats=_formats()) as image:
+        with _open(path) as image:
             width, height = image.size
     except Exception:  # each format has its own ways to say that this is none of it
         return False

@@ -14,8 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from mintnet.data.dataset import DataError, ImageData
-from mintnet.data.paths import content, existing, find, places
-from mintnet.data.published import MNIST, refuse_renamed
+from mintnet.data.published import MNIST, content, existing, find, refuse_renamed
 
 _PARTS = {"train": "train", "test": "t10k"}
 _KINDS = {2051: "images", 2049: "labels"}
@@ -25,13 +24,11 @@ def locate(name: str, folder: Path) -> Path | None:
     """The file published as ``name`` in or below ``folder``, packed or not, or None."""
     dotted = name.replace("-idx", ".idx")
     names = (name, f"{name}.gz", dotted, f"{dotted}.gz")
-    return find(places("mnist", folder, "MNIST/raw", "raw"), names)
+    return find("mnist", folder, names, "MNIST/raw", "raw")
 
 
 def parse_idx(data: bytes | bytearray, kind: str, source: str | Path = "idx") -> NDArray[np.uint8]:
-    """The array in an idx file of ``kind`` images or labels, sharing the memory of ``data``.
-
-    Shapes: images (N, H, W), labels (N,).
+    """The array, (N, H, W) or (N,), in an idx file of ``kind`` images or labels.
 
     Examples:
         >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]), "labels").tolist()
@@ -40,11 +37,9 @@ def parse_idx(data: bytes | bytearray, kind: str, source: str | Path = "idx") ->
     expected = {kind: magic for magic, kind in _KINDS.items()}[kind]
     magic = int.from_bytes(data[:4], "big")
     if len(data) < 4 or magic != expected:
-        came = (
-            f"{_KINDS[magic]} (magic {magic}); are two files swapped?"
-            if magic in _KINDS
-            else f"a file that starts with {bytes(data[:8])!r}; get it again"
-        )
+        came = f"a file that starts with {bytes(data[:8])!r}; get it again"
+        if magic in _KINDS:
+            came = f"{_KINDS[magic]} (magic {magic}); are two files swapped?"
         raise DataError(f"{source}: expected idx {kind} (magic {expected}); got {came}")
     start = 4 + 4 * (magic & 0xFF)
     shape = tuple(int.from_bytes(data[i : i + 4], "big") for i in range(4, start, 4))
@@ -58,10 +53,7 @@ def parse_idx(data: bytes | bytearray, kind: str, source: str | Path = "idx") ->
 
 
 def load(split: str, folder: str | Path | None) -> ImageData:
-    """MNIST, or another set published in the same files and shapes.
-
-    Shapes: images (N, 1, 28, 28), with labels 0 … 9.
-    """
+    """MNIST, or another set in the same files, (N, 1, 28, 28) with labels 0 … 9."""
     home = existing("mnist", folder)
     arrays = {}
     for kind, name in {"images": "images-idx3-ubyte", "labels": "labels-idx1-ubyte"}.items():
@@ -80,14 +72,11 @@ def load(split: str, folder: str | Path | None) -> ImageData:
             raise DataError(f"{path}: expected images of 28x28 pixels; got {h}x{w}")
         if kind == "labels" and arrays[kind].max(initial=0) > 9:
             raise DataError(f"{path}: expected labels 0 to 9; got {arrays[kind].max()}")
-    images, labels = arrays["images"], arrays["labels"]
+    images, labels = arrays.values()
     if len(images) != len(labels) or len(images) == 0:
         raise DataError(
             f"mnist: expected as many labels as images, and at least one; the {_PARTS[split]} "
             f"files in {home} hold {len(images)} images and {len(labels)} labels"
         )
-    return ImageData(
-        name="mnist",
-        images=torch.from_numpy(images[:, None]),
-        labels=torch.from_numpy(labels.astype(np.int64)),
-    )
+    classes = torch.from_numpy(labels.astype(np.int64))
+    return ImageData("mnist", torch.from_numpy(images[:, None]), classes)

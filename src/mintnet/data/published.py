@@ -1,11 +1,13 @@
-"""The md5 sums of the published files, those of gzip files taken of what is inside."""
+"""The published files: their md5 sums (of gzip files, of what is inside), places and bytes."""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, cast
 
 from mintnet.data.dataset import DataError
 
@@ -15,7 +17,6 @@ MNIST: Final = {
     "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
     "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
 }
-
 CIFAR10_BINARY: Final = {
     "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
     "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
@@ -24,7 +25,6 @@ CIFAR10_BINARY: Final = {
     "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
     "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
 }
-
 CIFAR10_PYTHON: Final = {
     "data_batch_1": "c99cafc152244af753f735de768cd75f",
     "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
@@ -33,25 +33,22 @@ CIFAR10_PYTHON: Final = {
     "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
     "test_batch": "40351d587109b95175f43aff81a1287e",
 }
-
 ARCHIVES: Final = {
     "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
     "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
 }
 
 
-def md5(data: bytes | bytearray | memoryview) -> str:
+def md5(data: bytes | bytearray) -> str:
     """The md5 sum of some bytes, in hexadecimal."""
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
-def refuse_renamed(
-    path: Path, name: str, data: bytes | bytearray | memoryview, known: Mapping[str, str]
-) -> None:
+def refuse_renamed(path: Path, name: str, data: bytearray, known: Mapping[str, str]) -> None:
     """Raise if the content of ``path``, published under ``name``, is that of another file.
 
-    Files of the same shape (a training batch and the test batch) can be told apart in no other
-    way. Content that is not known is let through: other sets are published in the same formats.
+    A training batch and the test batch can be told apart in no other way. Unknown content is let
+    through: other sets are published in the same formats.
     """
     digest = md5(data)
     for other, other_digest in known.items():
@@ -59,3 +56,40 @@ def refuse_renamed(
             raise DataError(
                 f"{path}: expected {name}; its content is that of {other}; rename it back"
             )
+
+
+def existing(name: str, folder: str | Path | None) -> Path:
+    """The folder that holds the data set ``name``, checked to be one."""
+    if folder is None:
+        raise DataError(f"{name}: expected the folder that holds its files; got none")
+    path = Path(folder).expanduser()
+    if not path.is_dir():
+        state = "is a file" if path.exists() else "does not exist"
+        raise DataError(f"{name}: expected a folder with its files; {path} {state}")
+    return path
+
+
+def find(name: str, folder: Path, files: Iterable[str], *below: str) -> Path | None:
+    """The first of ``files`` in the set's own subfolder, or else in ``folder``, or ``below``."""
+    files = tuple(files)
+    places = (base / sub for base in (folder / name, folder) for sub in ("", *below))
+    return next((place / f for place in places for f in files if (place / f).is_file()), None)
+
+
+def content(path: Path) -> bytearray:
+    """The bytes of a file, unpacked if they are gzip, whatever the file is called."""
+    data = bytearray()
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            file = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw
+            while chunk := file.read(1 << 20):
+                data += chunk
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError.damaged(path, "a whole gzip file", error) from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if not data:
+        raise DataError(f"{path}: expected data; the file is empty; get it again")
+    return data

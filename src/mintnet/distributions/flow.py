@@ -1,14 +1,4 @@
-r"""A density model of images as a distribution of torch.distributions.
-
-An image holds D integers v in {0, …, L − 1}. With z ~ N(0, T² I) for the temperature T, the model
-has a density p over dequantized pixels x = (v + u) / L, see `mintnet.models.flow`, and by Jensen's
-inequality
-
-    log P(v) ≥ E_u [ log p((v + u) / L) ] − D log L,    u uniform in (0, 1)^D.
-
-`FlowDistribution.log_prob` is the mean of the right-hand side over some draws of u: a lower bound
-of log P(v) in expectation, and not log P(v) itself, which has no formula.
-"""
+"""A density model of images as a distribution of torch.distributions."""
 
 from __future__ import annotations
 
@@ -17,42 +7,33 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.distributions import (
-    Distribution,
-    Independent,
-    Normal,
-    Transform,
-    TransformedDistribution,
-    constraints,
-)
+from torch.distributions import Distribution, Independent, Normal, constraints
+from torch.distributions.transformed_distribution import TransformedDistribution
 
 from mintnet.distributions.transform import BijectionTransform
 from mintnet.models import Flow
 from mintnet.precision import true_float32
 from mintnet.solvers import Solver
 
+Shape = torch.Size | list[int] | tuple[int, ...]
+
 
 class FlowDistribution(Distribution):
     r"""The distribution of the images of a density model.
 
-    A value is an image of integers 0 to L − 1; samples are uint8, and `log_prob` takes any dtype
-    that holds such integers exactly. Nothing can be differentiated through integers, so there is
-    no `rsample`; `dequantized` is the continuous distribution that has one.
+    A value is an image of D integers v in {0, …, L − 1}. With z ~ N(0, T² I) for the temperature T,
+    the model has a density p over dequantized pixels x = (v + u) / L, and by Jensen's inequality
 
-    `log_prob` is in nats, with gradients in the weights. Its noise is a function of ``seed``, of
-    the draw and of an image's place in the batch, as in ``flow.log_prob``.
+        log P(v) ≥ E_u [ log p((v + u) / L) ] − D log L,    u uniform in (0, 1)^D.
+
+    `log_prob` is the mean of the right-hand side over ``draws`` of u: a lower bound of log P(v) in
+    expectation, in nats, with gradients in the weights. Samples are uint8. Nothing can be
+    differentiated through integers: `dequantized` is the continuous distribution with `rsample`.
 
     Args:
-        flow: the model; its weights are used as they are when a method is called.
         temperature: T, for samples and likelihood alike.
-        draws: of noise for each image; `log_prob` is their mean.
-        seed: of the noise. None takes new noise each time, from torch's global generator: what
-            training wants.
-        solver: for the inverse; `Auto` if not given.
-        validate_args: as everywhere in torch.distributions. Values that are no images of this
-            model raise in any case.
-
-    Shapes: batch_shape is () until it is expanded, event_shape is (C, H, W).
+        seed: of u, as in ``flow.log_prob``. None takes new noise each time, from torch's global
+            generator: what training wants.
 
     Examples:
         >>> import mintnet
@@ -60,12 +41,9 @@ class FlowDistribution(Distribution):
         >>> x = images.sample((2, 3))
         >>> x.shape, x.dtype, images.log_prob(x).shape
         (torch.Size([2, 3, 1, 8, 8]), torch.uint8, torch.Size([2, 3]))
-        >>> images
-        FlowDistribution((1, 8, 8), levels=17, temperature=1.0)
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
-    has_rsample = False
 
     def __init__(
         self,
@@ -91,58 +69,46 @@ class FlowDistribution(Distribution):
 
     @constraints.dependent_property(is_discrete=True, event_dim=3)
     def support(self) -> constraints.Constraint:
-        """Integers from 0 to L − 1."""
         return constraints.independent(constraints.integer_interval(0, self.flow.levels - 1), 3)
 
-    def expand(
-        self, batch_shape: torch.Size | list[int] | tuple[int, ...], _instance: Any = None
-    ) -> FlowDistribution:
-        """Independent images in a batch of that shape, from the same model."""
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> FlowDistribution:
         new: FlowDistribution = self._get_checked_instance(FlowDistribution, _instance)  # type: ignore[no-untyped-call]
-        new.flow, new.temperature, new.draws = self.flow, self.temperature, self.draws
-        new.seed, new.solver = self.seed, self.solver
-        batch_shape = torch.Size(batch_shape)
-        pairs = zip(reversed(self.batch_shape), reversed(batch_shape), strict=False)
-        if len(batch_shape) < len(self.batch_shape) or any(a not in (1, b) for a, b in pairs):
-            raise ValueError(
-                f"a batch of shape {tuple(self.batch_shape)} cannot be expanded to "
-                f"{tuple(batch_shape)}"
-            )
-        super(FlowDistribution, new).__init__(batch_shape, self.event_shape, validate_args=False)
+        new.__dict__.update(self.__dict__)
+        old, wide = tuple(self.batch_shape), tuple(batch_shape)
+        pairs = zip(reversed(old), reversed(wide), strict=False)
+        if len(wide) < len(old) or any(a not in (1, b) for a, b in pairs):
+            raise ValueError(f"a batch of shape {old} cannot be expanded to {wide}")
+        super(FlowDistribution, new).__init__(torch.Size(wide), self.event_shape, False)
         new._validate_args = self._validate_args
         return new
 
     @torch.no_grad()
-    def sample(self, sample_shape: torch.Size | list[int] | tuple[int, ...] = ()) -> Tensor:
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
         """New images by the verified inverse, uint8 (…, C, H, W)."""
         shape = self._extended_shape(torch.Size(sample_shape))
-        count = shape[: len(shape) - len(self.event_shape)].numel()
+        count = shape[:-3].numel()
         if count == 0:
             return torch.empty(shape, dtype=torch.uint8, device=self.flow.device)
         return self.flow.sample(count, self.temperature, solver=self.solver).reshape(shape)
 
-    def rsample(self, sample_shape: torch.Size | list[int] | tuple[int, ...] = ()) -> Tensor:
-        """Not available: pixels are integers."""
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
         raise NotImplementedError(
             "images of integers have no reparameterized samples; take sample(), or "
             "dequantized().rsample() for the pixels before they are rounded"
         )
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """A lower bound of log P(v) in expectation over the noise, in nats: see the class.
-
-        Shape: (…, C, H, W) → (…), broadcast with batch_shape.
-        """
+        """A lower bound of log P(v), see the class. Shape: (…, C, H, W) → (…)."""
         if self._validate_args and not (isinstance(value, Tensor) and value.numel() == 0):
             self._validate_sample(value)  # which cannot look at empty tensors
         images = self._images(value)
-        leading = images.shape[: images.dim() - len(self.event_shape)]
+        leading = images.shape[:-3]
         shape = torch.broadcast_shapes(leading, self.batch_shape)
-        if not leading.numel():
-            return torch.zeros(shape, dtype=self.flow.dtype, device=self.flow.device)
-        flat = images.reshape(-1, *self.event_shape)
+        flat = images.reshape(leading.numel(), *self.event_shape)
         seed = int(torch.randint(2**31, ())) if self.seed is None else self.seed
-        bounds = [self._bound(flat, seed, draw) for draw in range(self.draws)]
+        with true_float32():
+            pixels = (self.flow.dequantize(flat, seed, draw) for draw in range(self.draws))
+            bounds = [self.flow.log_density(x, self._tempered) for x in pixels]
         return torch.stack(bounds).mean(0).reshape(leading).expand(shape)
 
     def dequantized(self) -> TransformedDistribution:
@@ -150,45 +116,25 @@ class FlowDistribution(Distribution):
 
         Its log_prob is exact: ``flow.log_density(x)`` + D log L for temperature 1. Its support is
         the domain of the logit, the unit cube with a margin of λ / (1 − 2λ).
-
-        Examples:
-            >>> import mintnet
-            >>> pixels = FlowDistribution(mintnet.Flow.preset("digits")).dequantized()
-            >>> pixels.rsample((2,)).requires_grad
-            True
         """
         flow, shape = self.flow, self.flow.net.output_shape or self.flow.shape
         zero = torch.zeros(*self.batch_shape, *shape, dtype=flow.dtype, device=flow.device)
         base = Independent(Normal(zero, self.temperature), len(shape))
         # Two residual checks: one of both would blame the net for the rounding of white pixels.
-        ways: list[Transform] = [
-            BijectionTransform(flow.net, solver=self.solver).inv,
-            BijectionTransform(flow.logit).inv,
-        ]
+        ways = [BijectionTransform(f, solver=self.solver).inv for f in (flow.net, flow.logit)]
         return TransformedDistribution(base, ways, validate_args=self._validate_args)
-
-    def _bound(self, images: Tensor, seed: int, draw: int) -> Tensor:
-        flow = self.flow
-        with true_float32():
-            return flow.log_density(flow.dequantize(images, seed, draw), self._tempered)
 
     def _tempered(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """z / T in the place of z: N(z; 0, T²) = N(z / T; 0, 1) / T for each entry."""
         z, log_det = self.flow.net.transform(y)
-        if self.temperature == 1.0:
-            return z, log_det
         return z / self.temperature, log_det - self.flow.dimensions * math.log(self.temperature)
 
     def _images(self, value: Tensor) -> Tensor:
         """uint8 images from integers of any dtype; raises for anything else."""
-        shape = tuple(self.event_shape)
-        if not isinstance(value, Tensor) or tuple(value.shape[-len(shape) :]) != shape:
+        if not isinstance(value, Tensor) or value.shape[-3:] != self.event_shape:
             kind = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-            raise ValueError(
-                f"expected images of shape (*batch, {', '.join(map(str, shape))}); got {kind}"
-            )
-        if value.dtype == torch.uint8:
-            return value
+            shape = ", ".join(map(str, self.event_shape))
+            raise ValueError(f"expected images of shape (*batch, {shape}); got {kind}")
         images = value.clamp(0, self.flow.levels - 1).to(torch.uint8)
         if not bool((images == value).all()):
             raise ValueError(
@@ -200,6 +146,5 @@ class FlowDistribution(Distribution):
 
     def __repr__(self) -> str:
         text = f"{self.flow.shape}, levels={self.flow.levels}, temperature={self.temperature}"
-        if self.batch_shape:
-            text += f", batch_shape={tuple(self.batch_shape)}"
-        return f"FlowDistribution({text})"
+        batch = f", batch_shape={tuple(self.batch_shape)}" if self.batch_shape else ""
+        return f"FlowDistribution({text}{batch})"

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from mintnet.solvers import TOLERANCES, Solution, Status, relative_residual
+from mintnet.bijections.base import Bijection
+from mintnet.solvers import TOLERANCES, Solution, Status, relative_residual, solution
 from mintnet.solvers.base import reference_scale
-from mintnet.solvers.solution import fill_failures
 
 
 def checked(
-    name: str,
+    bijection: Bijection,
     value: Tensor,
     z: Tensor,
-    forward: Callable[[Tensor], Tensor],
-    steps: Tensor,
-    evaluations: Tensor,
-    failure: Tensor | Status = Status.OUT_OF_STEPS,
+    steps: Tensor | int,
+    evaluations: Tensor | int,
+    status: Tensor | Status = Status.OUT_OF_STEPS,
     tolerance: float = 0.0,
 ) -> Solution:
-    """The solution of ``forward``(x) = z with this value, verified or not sample by sample.
+    """The solution of f(x) = z with x = ``value``, verified or not sample by sample.
 
-    Args:
-        name: for messages.
-        value: x.
-        z: what was to be reached.
-        forward: the map.
-        steps: (batch,).
-        evaluations: (batch,), without that of the check.
-        failure: the status of samples that are not verified.
-        tolerance: of the relative residual, where it is larger than that of the dtype.
+    ``evaluations`` and ``status`` are those before the check; ``tolerance`` is that of the relative
+    residual where the dtype's is smaller.
     """
-    residual = relative_residual(forward(value) - z, reference_scale(forward, z, z))
-    close = residual <= max(TOLERANCES.get(z.dtype, 0.0), tolerance)
-    status = torch.where(close, int(Status.CONVERGED), torch.as_tensor(failure, device=z.device))
-    status = torch.where(z.flatten(1).isfinite().all(1), status, int(Status.NOT_FINITE))
-    return Solution(name, fill_failures(value, status), status, residual, steps, evaluations + 1)
+    residual = relative_residual(bijection.value(value) - z, reference_scale(bijection.value, z, z))
+    failure = torch.as_tensor(status, device=z.device)
+    failure = torch.where(failure == Status.CONVERGED, int(Status.INACCURATE), failure)
+    failure = torch.where(z.flatten(1).isfinite().all(1), failure, int(Status.NOT_FINITE))
+    name, most = type(bijection).__name__, max(TOLERANCES.get(z.dtype, 0.0), tolerance)
+    return solution.checked(name, value, residual, most, steps, evaluations + 1, failure)

@@ -1,38 +1,82 @@
-"""Couplings: one half moved, and scaled, by a function of the other. NICE and Real NVP."""
+"""Layers that are affine in each entry's own coordinate; the couplings of NICE and Real NVP."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from mintnet.calculus import Exp, HalfConditioner, Quantity
-from mintnet.flows.affine import AffineLayer
+from mintnet.bijections.triangular import Q, TriangularBijection
+from mintnet.calculus import Exp, HalfConditioner, Ordering, Sigmoid, Softplus, Tanh
 from mintnet.flows.networks import HalfNetwork, plain_network
+from mintnet.solvers.base import no_slope_floor
 
-Q = TypeVar("Q", bound=Quantity)
+SCALES: dict[str, Callable[[Any], Any]] = {
+    "exp": lambda v: Exp()(v),
+    "softplus": lambda v: Softplus()(v + math.log(math.e - 1)),
+    "sigmoid": lambda v: Sigmoid()(v + 2.0),
+    "bounded": lambda v: Exp()(2.0 * Tanh()(0.5 * v)),
+    "raw": lambda v: v + 1.0,
+}
+"""σ, the scale from what a network gives: positive, but for ``raw``, which is there to be refused.
+
+``bounded`` lies between e⁻² and e²; ``sigmoid`` is the scale of Glow.
+"""
+
+
+class AffineLayer(TriangularBijection):
+    """y = σ(s(earlier entries)) ⊙ x + t(earlier entries).
+
+    With a positive σ the layer is onto whatever its weights are, and one proof holds for good;
+    with ``raw`` it is proved again for each inverse. A constructor calls `require_proof` while the
+    weights are random: with weights of 0 much is true by accident. ``scale`` is the name of σ,
+    None if it is always 1.
+    """
+
+    _proved = False
+
+    def __init__(self, shape: tuple[int, ...], ordering: Ordering, scale: str | None) -> None:
+        super().__init__()
+        if scale not in (None, *SCALES):
+            raise ValueError(f"unknown scale {scale!r}; choose one of {', '.join(SCALES)}")
+        self.event_shape, self.ordering, self.scale_name = tuple(shape), ordering, scale
+
+    def scale(self, v: Q) -> Q:
+        """σ(v)."""
+        return SCALES[self.scale_name or "exp"](v)  # type: ignore[no-any-return]
+
+    def require_proof(self) -> None:
+        if self.scale_name == "raw" or not self._proved:
+            super().require_proof()
+            self._proved = True
+
+    def slope_floor(self) -> tuple[Tensor, Tensor]:
+        return no_slope_floor()
+
+    @property
+    def name(self) -> str:
+        shape = "×".join(map(str, self.event_shape))
+        return f"{type(self).__name__} {shape} in the {self.ordering}"
+
+    def extra_repr(self) -> str:
+        return self.name if self.scale_name is None else f"{self.name}, scale {self.scale_name}"
 
 
 class NICECoupling(AffineLayer):
-    r"""The second half moved by any function of the first (Dinh, Krueger and Bengio, 2014):
-
-    .. code-block:: text
-
-        y₁ = x₁,    y₂ = x₂ + N(x₁)
+    """y₁ = x₁, y₂ = x₂ + N(x₁) for any network N of one half (Dinh, Krueger and Bengio, 2014).
 
     In F with the first half ordered first: every slope is 1, so the volume is preserved.
 
     Args:
-        shape: of one sample, (C, H, W) or (D,).
         partition: "checkerboard", or "channel" for the first half of the channels (or entries).
         upper: the second half moves the first.
         network: N; three layers of ``hidden`` channels if not given.
-        hidden: the width of that network.
 
     Examples:
-        >>> layer = NICECoupling((4,), "channel")
-        >>> layer.certify().message
+        >>> NICECoupling((4,), "channel").certify().message
         'onto: every slope lies in [1, 1]'
     """
 
@@ -47,7 +91,7 @@ class NICECoupling(AffineLayer):
         conditioner = _conditioner(shape, partition, upper, network, hidden, outputs=1)
         super().__init__(shape, conditioner.ordering, None)
         self.conditioner = conditioner
-        self.prove()
+        self.require_proof()
 
     def function(self, x: Q) -> Q:
         (shift,) = x.conditioned(self.conditioner)
@@ -55,28 +99,18 @@ class NICECoupling(AffineLayer):
 
 
 class RealNVPCoupling(AffineLayer):
-    r"""The second half scaled and moved by a function of the first (Dinh et al., 2017):
+    """y₁ = x₁, y₂ = σ(s(x₁)) ⊙ x₂ + t(x₁) with σ > 0 (Dinh et al., 2017).
 
-    .. code-block:: text
-
-        y₁ = x₁,    y₂ = σ(s(x₁)) ⊙ x₂ + t(x₁)          σ > 0
-                    y₂ = σ(s(x₁)) ⊙ (x₂ + t(x₁))        with ``centred``
-
-    In F with the first half ordered first: affine in each entry's own coordinate, with slopes 1
-    and σ(s). Glow's coupling is this one with ``partition="channel"`` and ``scale="sigmoid"``.
-    Before a standard normal, a centred one says x₂ ~ N(−t(x₁), σ⁻²).
+    With ``centred``, y₂ = σ(s(x₁)) ⊙ (x₂ + t(x₁)). In F with the first half ordered first: slopes
+    are 1 and σ(s). Glow's coupling is this one with
+    ``partition="channel"`` and ``scale="sigmoid"``. Other arguments are those of `NICECoupling`.
 
     Args:
-        shape: of one sample; it, ``partition``, ``upper`` and ``hidden`` are as for `NICECoupling`.
         network: gives s and t, twice as many channels as come in. A `HalfNetwork` gives a
             log-gain γ as well, and σ(s) becomes e^γ σ(s).
         scale: σ: exp, softplus, sigmoid, bounded; ``raw`` has no positive σ and is refused.
-        centred: move first, then scale.
 
     Examples:
-        >>> layer = RealNVPCoupling((4,), "channel")
-        >>> layer.certify().onto
-        True
         >>> RealNVPCoupling((4,), "channel", scale="raw")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         mintnet.calculus.proof.NotProvedError: RealNVPCoupling ... is not proved ...
@@ -97,11 +131,10 @@ class RealNVPCoupling(AffineLayer):
         outputs = network.outputs if isinstance(network, HalfNetwork) else 2
         conditioner = _conditioner(shape, partition, upper, network, hidden, outputs)
         super().__init__(shape, conditioner.ordering, scale)
-        self.centred = centred
-        self.conditioner = conditioner
+        self.conditioner, self.centred = conditioner, centred
         first = conditioner.first(self.event_shape).to(torch.get_default_dtype())
         self.register_buffer("first", first, persistent=False)
-        self.prove()
+        self.require_proof()
 
     def function(self, x: Q) -> Q:
         raw, shift, *gain = x.conditioned(self.conditioner)
@@ -121,12 +154,11 @@ def _conditioner(
     outputs: int,
 ) -> HalfConditioner:
     """The network as a function of one half; raises if a half would be empty."""
-    entries = shape[0] if partition == "channel" else torch.Size(shape[-2:]).numel()
-    if entries < 2:
+    by_channel = partition == "channel"
+    if (shape[0] if by_channel else torch.Size(shape[-2:]).numel()) < 2:
         raise ValueError(
             f"a coupling needs two halves; samples of shape {tuple(shape)} have only one "
-            f"{'channel' if partition == 'channel' else 'place'}. Squeeze first, or take another "
-            "partition."
+            f"{'channel' if by_channel else 'place'}. Squeeze first, or take another partition."
         )
     network = network or plain_network(shape, hidden, outputs)
     return HalfConditioner(network, partition, upper, outputs)

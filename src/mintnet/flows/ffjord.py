@@ -15,7 +15,7 @@ from mintnet.flows.networks import check_shape, layer
 from mintnet.solvers import REMEDY, Solution, Solver, relative_residual
 from mintnet.solvers.base import reference_scale
 
-State = tuple[Tensor, Tensor]
+State = tuple[Tensor, ...]
 Dynamics = Callable[[Any, State], State]
 
 CORRECTIONS = 30
@@ -37,31 +37,25 @@ class Velocity(nn.Module):
     def forward(self, t: Tensor | float, x: Tensor) -> Tensor:
         clock = torch.ones_like(x[:, :1]) * t
         v = torch.tanh(self.first(torch.cat((x, clock), 1)))
-        found: Tensor = self.last(torch.tanh(self.middle(v)))
-        return found
+        return self.last(torch.tanh(self.middle(v)))  # type: ignore[no-any-return]
 
 
 class FFJORD(Bijection):
-    r"""z = x(1) of ẋ = v(t, x), x(0) = x (Grathwohl et al., 2019).
+    """z = x(1) of ẋ = v(t, x), x(0) = x (Grathwohl et al., 2019).
 
     log |det| = ∫ tr(∂v/∂x) dt, with the trace *estimated* by εᵀ (∂v/∂x) ε for one random ε. The
     inverse integrates backwards, and is corrected by what its image misses.
 
     Args:
         shape: of one sample, (C, H, W) or (D,).
-        hidden: the width of v.
         method: "dopri5", adaptive, with `torchdiffeq` (pip install "mintnet[ffjord]"); or "rk4".
-        steps: of rk4.
         tolerance: of dopri5: values, inverses and log-determinants are as exact as this, no more.
 
     Examples:
-        >>> flow = FFJORD((4,), hidden=8, method="rk4")
-        >>> x = torch.randn(3, 4)
+        >>> flow, x = FFJORD((4,), hidden=8, method="rk4"), torch.randn(3, 4)
         >>> bool(torch.allclose(flow.inverse(flow(x)[0]), x, atol=1e-5))
         True
     """
-
-    event_shape: tuple[int, ...]
 
     def __init__(
         self,
@@ -85,7 +79,7 @@ class FFJORD(Bijection):
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
         wanted, noise = torch.is_grad_enabled(), torch.randn_like(x)
 
-        def dynamics(t: Tensor, state: State) -> State:
+        def dynamics(t: Any, state: State) -> State:
             with torch.enable_grad():
                 at = state[0] if state[0].requires_grad else state[0].detach().requires_grad_()
                 v = self.velocity(t, at)
@@ -93,28 +87,30 @@ class FFJORD(Bijection):
                 trace = (image * noise).flatten(1).sum(1)
             return (v, trace) if wanted else (v.detach(), trace.detach())
 
-        return self._integrate(dynamics, (x, x.new_zeros(len(x))), 0.0, 1.0)
+        z, log_det = self._integrate(dynamics, (x, x.new_zeros(len(x))), 0.0, 1.0)
+        return z, log_det
+
+    def value(self, x: Tensor) -> Tensor:
+        return self._move(x, 0.0, 1.0)
 
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
         """By integrating backwards and correcting; a solver is not used."""
-        finite = z.flatten(1).isfinite().all(1)
-        start = z.masked_fill(~finite.reshape(-1, *(1,) * (z.dim() - 1)), 0.0)
-        scale = reference_scale(self.value, start, start)
-        x = best = self._move(start, 1.0, 0.0)
+        target = z.nan_to_num(0.0, 0.0, 0.0)
+        scale = reference_scale(self.value, target, target)
+        x = best = begin = self._move(target, 1.0, 0.0)
         residual, steps = torch.full_like(scale, float("inf")), 0
         for steps in range(CORRECTIONS):  # noqa: B007
             image = self.value(x)
-            now = relative_residual(image - start, scale)
+            now = relative_residual(image - target, scale)
             best = torch.where((now < residual).reshape(-1, *(1,) * (x.dim() - 1)), x, best)
             stalled = now > 0.5 * residual
             residual = torch.minimum(residual, now)
             if bool(stalled.all()):
                 break
-            x = x + self._move(start, 1.0, 0.0) - self._move(image, 1.0, 0.0)
-        count = torch.full((len(z),), steps, device=z.device)
+            x = x + begin - self._move(image, 1.0, 0.0)
         tolerance = 10 * self.tolerance if self.method == "dopri5" else 0.0
-        return checked("FFJORD", best, z, self.value, count, 3 * count + 2, tolerance=tolerance)
+        return checked(self, best, z, steps, 2 * steps + 2, tolerance=tolerance)
 
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         """The verified x, with the gradients of one more correction, which moves x by nothing."""
@@ -122,34 +118,23 @@ class FFJORD(Bijection):
         correction = self._move(z, 1.0, 0.0) - self._move(self.value(x), 1.0, 0.0)
         return x + correction - correction.detach()
 
-    def value(self, x: Tensor) -> Tensor:
-        return self._move(x, 0.0, 1.0)
-
     def _move(self, x: Tensor, begin: float, end: float) -> Tensor:
         """The flow without its log-determinant."""
-
-        def dynamics(t: Tensor, state: State) -> State:
-            return self.velocity(t, state[0]), torch.zeros_like(state[1])
-
-        return self._integrate(dynamics, (x, x.new_zeros(len(x))), begin, end)[0]
+        return self._integrate(lambda t, state: (self.velocity(t, *state),), (x,), begin, end)[0]
 
     def _integrate(self, dynamics: Dynamics, state: State, begin: float, end: float) -> State:
         if self.method == "rk4" or not len(state[0]):  # whose error could not be measured
             return _runge_kutta(dynamics, state, begin, end, self.steps)
         times, tol = state[0].new_tensor([begin, end]), self.tolerance
         try:
-            x, log_det = _torchdiffeq().odeint(dynamics, state, times, rtol=tol, atol=tol)
+            path = _torchdiffeq().odeint(dynamics, state, times, rtol=tol, atol=tol)
         except AssertionError as error:  # with which it says that no step is short enough
             raise RuntimeError(
                 f"the adaptive integrator does not reach a tolerance of {tol:g} ({error}); the "
                 "weights or x may be too large or not finite, else take a larger tolerance, or "
                 'method="rk4"'
             ) from error
-        return x[-1], log_det[-1]
-
-    def extra_repr(self) -> str:
-        how = f"{self.steps} steps" if self.method == "rk4" else f"tolerance {self.tolerance:g}"
-        return f"{self.event_shape}, {self.method} with {how}"
+        return tuple(part[-1] for part in path)
 
 
 def _runge_kutta(f: Dynamics, state: State, begin: float, end: float, steps: int) -> State:
@@ -157,10 +142,10 @@ def _runge_kutta(f: Dynamics, state: State, begin: float, end: float, steps: int
     h = (end - begin) / steps
 
     def ahead(state: State, slope: State, by: float) -> State:
-        return state[0] + by * slope[0], state[1] + by * slope[1]
+        return tuple(s + by * k for s, k in zip(state, slope, strict=True))
 
     for step in range(steps):
-        t: Any = begin + step * h
+        t = begin + step * h
         k1 = f(t, state)
         k2 = f(t + h / 2, ahead(state, k1, h / 2))
         k3 = f(t + h / 2, ahead(state, k2, h / 2))

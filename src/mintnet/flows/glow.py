@@ -1,18 +1,103 @@
-"""Glow: act norm, an invertible 1 × 1 convolution and a coupling."""
+"""Emerging convolutions and Glow: channels mixed by triangular factors, and a step of Glow."""
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import math
 
-from mintnet.bijections.base import AnalyticBijection, Bijection
+import torch
+from torch import Tensor, nn
+
+from mintnet.bijections.base import Bijection
 from mintnet.bijections.chain import Chain
 from mintnet.bijections.norm import ActNorm
+from mintnet.bijections.permutations import Permutation
+from mintnet.bijections.triangular import Q, TriangularBijection
+from mintnet.calculus import Convolution, Ordering, conv_mask
+from mintnet.calculus.masks import check_positive
 from mintnet.flows.couplings import RealNVPCoupling
-from mintnet.flows.emerging import EmergingFactor, emerging_convolution
+from mintnet.solvers import Evaluate
+from mintnet.solvers.schedule import front_of
 
 
-class ChannelPermutation(AnalyticBijection):
+class EmergingFactor(TriangularBijection):
+    """y = W ⊛ x + b, W masked in the pixel order with diagonal ± exp(s) (Hoogeboom et al., 2019).
+
+    Output channel i sees all channels of earlier pixels in its kernel, and at its own pixel the
+    channels up to i. log |det J| = H · W · Σ s. The inverse goes over 2(H − 1) + (W − 1) + 1 fronts
+    of pixels for a 3 × 3 kernel (`mintnet.Wavefront`), and over one for 1 × 1, as in Glow.
+
+    ``size`` is (H, W). With ``upper`` it sees later pixels and channels, and with ``unit`` the
+    diagonal is 1, so that the volume is preserved.
+
+    Examples:
+        >>> EmergingFactor(3, (32, 32)).fronts
+        94
+    """
+
+    event_shape: tuple[int, int, int]
+    mask: Tensor
+    sign: Tensor
+
+    def __init__(
+        self,
+        channels: int,
+        size: tuple[int, int],
+        kernel_size: int = 3,
+        upper: bool = False,
+        unit: bool = False,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        check_positive(channels=channels, height=size[0], width=size[1])
+        self.event_shape, self.kernel_size = (channels, *size), kernel_size
+        self.ordering = Ordering(upper, "pixel")
+        mask = conv_mask(channels, 1, 1, kernel_size, upper, "pixel", strict=True)
+        self.register_buffer("mask", mask, persistent=False)
+        self.register_buffer("sign", torch.ones(channels))
+        self.weight = nn.Parameter(torch.empty(mask.shape))
+        self.log_scale = None if unit else nn.Parameter(torch.zeros(channels))
+        self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
+        # Near the identity, but not so near that the order does not matter.
+        nn.init.normal_(self.weight, std=0.05 / math.sqrt(mask[0].numel()))
+
+    @property
+    def fronts(self) -> int:
+        """How many sets of pixels are solved one after another."""
+        return 1 + int(front_of(self.event_shape[1:], self.kernel_size // 2).max())
+
+    @property
+    def diagonal(self) -> Tensor:
+        """The slopes, one for each channel, (C,)."""
+        return self.sign if self.log_scale is None else self.sign * self.log_scale.exp()
+
+    def linear_map(self) -> Convolution:
+        """The convolution for the weights as they are."""
+        radius = self.kernel_size // 2
+        own = torch.zeros_like(self.weight)
+        own[:, :, radius, radius] = torch.diag(self.diagonal)
+        weight = self.weight * self.mask + own
+        return Convolution(weight, self.bias, self.event_shape[0], self.ordering)
+
+    def function(self, x: Q) -> Q:
+        return x.through(self.linear_map())
+
+    def evaluator(self) -> Evaluate:
+        linear, slope = self.linear_map(), self.diagonal[:, None, None]
+        return lambda x: (linear(x), slope.expand_as(x))
+
+    def extra_repr(self) -> str:
+        return f"{self.event_shape}, kernel_size={self.kernel_size}, {self.ordering}"
+
+
+def emerging_convolution(channels: int, size: tuple[int, int], kernel_size: int = 3) -> Chain:
+    """A lower factor, then an upper one: together they see everything around a pixel."""
+    return Chain(
+        EmergingFactor(channels, size, kernel_size, upper=False, unit=True, bias=False),
+        EmergingFactor(channels, size, kernel_size, upper=True),
+    )
+
+
+class ChannelPermutation(Permutation):
     """Channels in another order: output channel i is input channel ``order[i]``.
 
     Examples:
@@ -21,9 +106,7 @@ class ChannelPermutation(AnalyticBijection):
         tensor([4., 3.])
     """
 
-    event_shape: tuple[int, ...]
     order: Tensor
-    permutes = True
 
     def __init__(self, order: Tensor, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -34,30 +117,21 @@ class ChannelPermutation(AnalyticBijection):
         self.event_shape = tuple(shape)
         self.register_buffer("order", order.clone())
 
-    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return x[:, self.order], x.new_zeros(len(x))
+    def value(self, x: Tensor) -> Tensor:
+        return x[:, self.order]
 
     def invert(self, z: Tensor) -> Tensor:
         return z[:, self.order.argsort()]
 
 
-def invertible_1x1(
-    channels: int, size: tuple[int, int], generator: torch.Generator | None = None
-) -> Chain:
-    r"""A dense C × C matrix at every pixel, as the chain P · L · U (Kingma and Dhariwal, 2018).
+def invertible_1x1(channels: int, size: tuple[int, int]) -> Chain:
+    """A dense C × C matrix at every pixel, as the chain P · L · U (Kingma and Dhariwal, 2018).
 
     U is triangular in the upper pixel order with diagonal ± exp(s), L in the lower one with
     diagonal 1, and P permutes channels; they start as the factors of a random rotation.
     Log-determinant: H · W · Σ s.
-
-    Shapes: (batch, C, H, W) → (batch, C, H, W), (batch,).
-
-    Examples:
-        >>> mix = invertible_1x1(4, (2, 2))
-        >>> bool(mix(torch.randn(3, 4, 2, 2))[1].abs().max() < 1e-5)   # a rotation to begin with
-        True
     """
-    noise = torch.randn(channels, channels, generator=generator, dtype=torch.float64)
+    noise = torch.randn(channels, channels, dtype=torch.float64)
     p, l, u = torch.linalg.lu(torch.linalg.qr(noise).Q)
     upper = EmergingFactor(channels, size, 1, upper=True, bias=False)
     lower = EmergingFactor(channels, size, 1, unit=True, bias=False)
@@ -70,33 +144,18 @@ def invertible_1x1(
     return Chain(upper, lower, ChannelPermutation(p.argmax(1), (channels, *size)))
 
 
-def glow_step(
-    channels: int,
-    size: tuple[int, int],
-    hidden: int = 64,
-    mixing: str = "1x1",
-    partition: str = "channel",
-    scale: str = "sigmoid",
-) -> Chain:
+def glow_step(channels: int, size: tuple[int, int], hidden: int = 64, mixing: str = "1x1") -> Chain:
     """One step of Glow: act norm, mixing of the channels, an affine coupling.
 
-    Args:
-        channels: C, at least 2 for the partition "channel".
-        size: (H, W).
-        hidden: the width of the coupling's network.
-        mixing: "1x1", or "emerging" for an emerging 3 × 3 convolution in its place.
-        partition: of the coupling.
-        scale: of the coupling, see `RealNVPCoupling`.
+    ``mixing`` is "1x1", or "emerging" for an emerging 3 × 3 convolution in its place.
 
     Examples:
-        >>> step = glow_step(4, (4, 4), hidden=8)
-        >>> z, log_det = step(torch.randn(5, 4, 4, 4))
-        >>> [type(part).__name__ for part in step.leaves()]
+        >>> [type(part).__name__ for part in glow_step(4, (4, 4), hidden=8).leaves()]
         ['ActNorm', 'EmergingFactor', 'EmergingFactor', 'ChannelPermutation', 'RealNVPCoupling']
     """
     kinds = {"1x1": invertible_1x1, "emerging": emerging_convolution}
     if mixing not in kinds:
         raise ValueError(f"unknown mixing {mixing!r}; choose one of {', '.join(kinds)}")
-    mixed: Bijection = kinds[mixing](channels, size)  # type: ignore[operator]
-    coupling = RealNVPCoupling((channels, *size), partition, hidden=hidden, scale=scale)
+    mixed: Bijection = kinds[mixing](channels, size)
+    coupling = RealNVPCoupling((channels, *size), "channel", hidden=hidden, scale="sigmoid")
     return Chain(ActNorm(channels), mixed, coupling)

@@ -4,50 +4,123 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from mintnet.bijections.base import Bijection
 from mintnet.calculus import LOWER
 from mintnet.calculus.masks import check_positive
 from mintnet.flows.networks import check_shape
-from mintnet.flows.spectral import SpectralLinear
-from mintnet.solvers import (
-    REMEDY,
-    Auto,
-    FixedPoint,
-    ResidualIteration,
-    Solution,
-    Solver,
-    System,
-    attach_gradient,
-)
+from mintnet.solvers import REMEDY, Auto, FixedPoint, ResidualIteration, Solution, Solver, System
+from mintnet.solvers.gradient import attach_gradient
 
 STEPS = 2000
 """Iterations of the inverse at most: with a Lipschitz constant of 0.97 float64 needs 1200."""
 
+SETTLED, MOVED_LITTLE = 1e-9, 1e-2
+"""Shares of the norm: power iterations stop below the first, in training one is enough below the
+second."""
+
+
+class SpectralLinear(nn.Module):
+    """A dense layer or a convolution with W / max(1, ‖W‖ / c) in the place of W.
+
+    ‖W‖ is the largest singular value of the map on whole samples, by power iteration: until it
+    settles for new weights, one step for weights that a training step has moved a little, none
+    for the same weights. It approaches the norm from below, so that c should leave some room.
+    ``shape`` is that of one input sample, ``coefficient`` is c.
+    """
+
+    vector: Tensor
+
+    def __init__(
+        self, shape: tuple[int, ...], out: int, kernel_size: int = 3, coefficient: float = 0.9
+    ) -> None:
+        super().__init__()
+        taps = (kernel_size, kernel_size) if len(shape) == 3 else ()
+        self.weight = nn.Parameter(torch.empty(out, shape[0], *taps))
+        self.bias = nn.Parameter(torch.zeros(out))
+        nn.init.orthogonal_(self.weight)
+        self.coefficient = coefficient
+        self.register_buffer("vector", torch.randn(1, *shape))
+        self._seen_gain: float | None = None  # ‖W u‖ when u was last moved
+        self._settled = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight / torch.clamp(self.norm() / self.coefficient, min=1)
+        bias = self.bias if x.dim() == 2 else self.bias[:, None, None]
+        return self._image(x, weight) + bias
+
+    def norm(self) -> Tensor:
+        """‖W‖ for the weights as they are, differentiable in them."""
+        if self.weight.is_cuda and torch.cuda.is_current_stream_capturing():
+            self._iterate(1 if self.training else 0)  # nothing can be compared here
+        else:
+            self._update()
+        u = self.vector.clone()  # the buffer moves with the next step; backward needs this one
+        return self._image(u, self.weight).square().sum().sqrt()
+
+    @torch.no_grad()
+    def _update(self) -> None:
+        """Move u if the weights have changed since it was last moved, however that was done."""
+        gain = self._gain()
+        if gain == self._seen_gain and (self.training or self._settled):
+            return
+        small_step = False
+        if self.training and self._seen_gain is not None:
+            self._iterate(1)
+            small_step = self._gain() <= (1 + MOVED_LITTLE) * gain
+        if not small_step:
+            self._settle()
+        self._seen_gain, self._settled = self._gain(), not small_step
+
+    def _settle(self) -> None:
+        enough = max(SETTLED, 4 * torch.finfo(self.weight.dtype).eps)
+        self._iterate(1)
+        last = self._gain()
+        for _ in range(200):
+            self._iterate(10)
+            now = self._gain()
+            if abs(now - last) <= enough * now:
+                break
+            last = now
+
+    @torch.no_grad()
+    def _iterate(self, steps: int) -> None:
+        u = self.vector
+        for _ in range(steps):
+            v = self._image(u, self.weight)
+            if v.dim() == 2:
+                u = v @ self.weight
+            else:
+                u = F.conv_transpose2d(v, self.weight, padding=self.weight.shape[-1] // 2)
+            u = u / u.norm().clamp(min=1e-30)
+        self.vector.copy_(u)
+
+    def _gain(self) -> float:
+        return float(self._image(self.vector, self.weight.detach()).norm())
+
+    def _image(self, x: Tensor, weight: Tensor) -> Tensor:
+        if x.dim() == 2:
+            return x @ weight.T
+        return F.conv2d(x, weight, padding=weight.shape[-1] // 2)
+
 
 class IResNetBlock(Bijection):
-    r"""y = x + g(x) with Lip(g) < 1 (Behrmann et al., 2019).
+    """y = x + g(x) with Lip(g) < 1 (Behrmann et al., 2019).
 
     g has three spectrally normalized layers with ELU between them. log |det J| is the series
     tr(J_g) − tr(J_g²)/2 + …, cut after ``terms`` and with each trace *estimated* by vᵀ J_gᵏ v for
     random v: it changes from call to call, with a small bias. The inverse is the fixed point of
     x ← y − g(x).
 
-    Args:
-        shape: of one sample, (C, H, W) or (D,).
-        hidden: the width of g.
-        coefficient: c, the bound of each layer; Lip(g) ≤ c³.
-        terms: of the series.
-        probes: random vectors for each sample, of which the mean is taken.
+    ``shape`` is (C, H, W) or (D,), ``coefficient`` c the bound of each layer, so that Lip(g) ≤ c³,
+    and ``probes`` the number of random v for each sample, of which the mean is taken.
 
     Examples:
-        >>> block = IResNetBlock((4,), hidden=8)
-        >>> x = torch.randn(3, 4)
+        >>> block, x = IResNetBlock((4,), hidden=8), torch.randn(3, 4)
         >>> bool(torch.allclose(block.inverse(block(x)[0]), x, atol=1e-4))
         True
     """
-
-    event_shape: tuple[int, ...]
 
     def __init__(
         self,
@@ -68,37 +141,30 @@ class IResNetBlock(Bijection):
         self.event_shape = tuple(shape)
         self.coefficient, self.terms, self.probes = coefficient, terms, probes
         inside = (hidden, *shape[1:])
-        sizes = ((shape, hidden, 3), (inside, hidden, 1), (inside, shape[0], 3))
-        parts: list[nn.Module] = []
-        for into, out, kernel in sizes:
-            parts += [SpectralLinear(into, out, kernel, coefficient), nn.ELU()]
-        self.g = nn.Sequential(*parts[:-1])
+        self.g = nn.Sequential(
+            SpectralLinear(shape, hidden, 3, coefficient),
+            nn.ELU(),
+            SpectralLinear(inside, hidden, 1, coefficient),
+            nn.ELU(),
+            SpectralLinear(inside, shape[0], 3, coefficient),
+        )
 
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
         wanted = torch.is_grad_enabled()
         with torch.enable_grad():
             at = x if x.requires_grad and wanted else x.detach().requires_grad_()
-            g = self.g(at)
-            log_det = self._series(g, at, wanted)
+            g, log_det = self.g(at), x.new_zeros(len(x))
+            for _ in range(self.probes):  # Σ (−1)ᵏ⁺¹ vᵀ J_gᵏ v / k, the mean over the probes
+                v = w = torch.randn_like(at)
+                for k in range(1, self.terms + 1):
+                    (w,) = torch.autograd.grad(g, at, w, create_graph=wanted, retain_graph=True)
+                    trace = (w * v).flatten(1).sum(1)
+                    log_det = log_det - (-1) ** k * trace / k / self.probes
         return (x + g, log_det) if wanted else (x + g.detach(), log_det.detach())
-
-    def _series(self, g: Tensor, at: Tensor, wanted: bool) -> Tensor:
-        """Σ (−1)ᵏ⁺¹ vᵀ J_gᵏ v / k, the mean over the probes. Shape: (batch,)."""
-        total = g.new_zeros(len(g))
-        for _ in range(self.probes):
-            v = torch.randn_like(at)
-            w = v
-            for k in range(1, self.terms + 1):
-                (w,) = torch.autograd.grad(g, at, w, create_graph=wanted, retain_graph=True)
-                total = total - (-1) ** k * (w * v).flatten(1).sum(1) / k
-        return total / self.probes
 
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        """The fixed point x ← z − g(x), which `Auto` means here and `FixedPoint` damps by its step.
-
-        Raises ValueError for other solvers: they need a triangular Jacobian.
-        """
+        """The fixed point x ← z − g(x): `FixedPoint` damps it, and other solvers are refused."""
         if solver is None or isinstance(solver, Auto):
             solver = ResidualIteration(STEPS)
         if not isinstance(solver, ResidualIteration | FixedPoint):
@@ -114,6 +180,3 @@ class IResNetBlock(Bijection):
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         x = self.find(z.detach(), solver).require(REMEDY)
         return attach_gradient(x, z, self._evaluate, "IResNetBlock", max_steps=STEPS)
-
-    def extra_repr(self) -> str:
-        return f"{self.event_shape}, Lipschitz bound {self.coefficient**3:.3g}"

@@ -1,62 +1,11 @@
-"""Plain networks for the inside of couplings, and the ways in which a scale is kept positive."""
+"""Plain networks for the inside of couplings and of other layers."""
 
 from __future__ import annotations
-
-import math
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from mintnet.calculus import Exp, Quantity, Sigmoid, Softplus, Tanh
 from mintnet.calculus.masks import check_positive
-
-Q = TypeVar("Q", bound=Quantity)
-
-
-def _softplus(v: Any) -> Any:
-    return Softplus()(v + math.log(math.e - 1))
-
-
-def _sigmoid(v: Any) -> Any:
-    return Sigmoid()(v + 2.0)
-
-
-def _bounded(v: Any) -> Any:
-    return Exp()(2.0 * Tanh()(0.5 * v))
-
-
-def _raw(v: Any) -> Any:
-    return v + 1.0
-
-
-# Functions with names, not lambdas, so that layers which hold one can be pickled.
-SCALES: dict[str, Callable[[Any], Any]] = {
-    "exp": Exp(),
-    "softplus": _softplus,
-    "sigmoid": _sigmoid,
-    "bounded": _bounded,
-    "raw": _raw,
-}
-"""Scales from what a network gives. All but ``raw`` are positive, which is what the proof needs.
-
-``bounded`` is exp(2 tanh(v / 2)), between e⁻² and e²; ``sigmoid`` is σ(v + 2), as Glow has it;
-``raw`` is there to be refused.
-"""
-
-
-def scale_function(name: str) -> Callable[[Q], Q]:
-    """The scale of that name, a function of the calculus.
-
-    Examples:
-        >>> scale_function("relu")
-        Traceback (most recent call last):
-        ValueError: unknown scale 'relu'; choose one of exp, softplus, sigmoid, bounded, raw
-    """
-    if name not in SCALES:
-        raise ValueError(f"unknown scale {name!r}; choose one of {', '.join(SCALES)}")
-    return SCALES[name]
 
 
 def check_shape(shape: tuple[int, ...]) -> None:
@@ -72,16 +21,9 @@ class HalfNetwork(nn.Module):
 
     It reads and writes only the channels that count, where a coupling's own network reads zeros in
     one half and writes what is not used in the other. The gain, one number a channel, moves the
-    middle of a bounded scale to where it is wanted.
+    middle of a bounded scale. With ``upper`` it reads the second half.
 
-    Args:
-        shape: (C, H, W), with an even C.
-        hidden: the width.
-        upper: read the second half and write to the first.
-
-    Examples:
-        >>> HalfNetwork((4, 2, 2), 8)(torch.ones(1, 4, 2, 2)).shape
-        torch.Size([1, 12, 2, 2])
+    Shapes: (batch, C, H, W) → (batch, 3 · C, H, W), 0 in the half that is read; C is even.
     """
 
     outputs = 3
@@ -95,7 +37,6 @@ class HalfNetwork(nn.Module):
         self.log_gain = nn.Parameter(torch.zeros(self.channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, C, H, W) → (batch, 3 · C, H, W), 0 in the half that is read."""
         read = x[:, self.channels :] if self.upper else x[:, : self.channels]
         found = self.network(read).unflatten(1, (2, self.channels))
         gain = self.log_gain[:, None, None].expand_as(found[:, :1])
@@ -108,10 +49,6 @@ def plain_network(shape: tuple[int, ...], hidden: int, outputs: int) -> nn.Modul
     """Three layers with ELU, the last one 0, so that a fresh coupling is the identity.
 
     Convolutions of 3 × 3, 1 × 1 and 3 × 3 for images (C, H, W), dense layers for vectors (D,).
-
-    Examples:
-        >>> plain_network((2, 4, 4), 8, outputs=2)(torch.ones(1, 2, 4, 4)).shape
-        torch.Size([1, 4, 4, 4])
     """
     check_shape(shape)
     check_positive(hidden=hidden)

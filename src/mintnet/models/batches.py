@@ -10,8 +10,7 @@ from torch import Tensor
 
 from mintnet.solvers import Solution, Solver, System
 
-Progress = Callable[[int, int], None]
-"""Called with how much is done and how much there is in all."""
+Progress = Callable[[int, int], None]  # called with how much is done and how much there is
 
 
 @dataclass(frozen=True)
@@ -35,9 +34,7 @@ def join_solutions(solutions: Sequence[Solution]) -> Solution:
     if len(solutions) == 1:
         return solutions[0]
     columns = zip(*(solution.parts for solution in solutions), strict=True)
+    parts = tuple(join_solutions(column) for column in columns)
     names = ("value", "status", "residual", "steps", "evaluations")
-    return Solution(
-        name=solutions[0].name,
-        parts=tuple(join_solutions(column) for column in columns),
-        **{name: torch.cat([getattr(solution, name) for solution in solutions]) for name in names},
-    )
+    joined = {name: torch.cat([getattr(each, name) for each in solutions]) for name in names}
+    return Solution(name=solutions[0].name, parts=parts, **joined)

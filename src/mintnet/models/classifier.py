@@ -2,9 +2,8 @@
 
     x  ──pad──▶  16 channels  ──Mint layers, squeezes──▶  features  ──[ELU], mean──▶  linear
 
-Everything before the pooling is one-to-one, so that features can be mapped back to pixels.
-Zero-padding makes it injective on images and not onto: features of no image are mapped to
-padded images whose padding is not 0, and the energy that lands there is reported.
+Everything before the pooling is one-to-one: features can be mapped back to pixels. Features of
+no image are mapped to padded images whose padding is not 0, and the energy there is reported.
 """
 
 from __future__ import annotations
@@ -18,26 +17,16 @@ from torch.nn import functional as F
 
 from mintnet.bijections import BatchNorm, Bijection, Chain, MintLayer
 from mintnet.calculus.masks import check_positive
-from mintnet.models.base import Shape, StageConfig, choose
+from mintnet.models.base import Config, Shape, choose
 from mintnet.models.fast import fast_value
 from mintnet.models.labelled import ImageClassifier, Pixels
 from mintnet.models.mintnet import in_stages
-from mintnet.solvers import REMEDY, Auto, Solution, Solver
+from mintnet.solvers import Solution, Solver
 
 
 @dataclass(frozen=True)
-class ClassifierConfig(StageConfig):
-    """The shape of an invertible classifier.
-
-    Attributes:
-        width: channels after padding with zeros.
-        pairs: pairs of Mint layers in each stage; a 2 × 2 squeeze stands between two stages.
-        filters: K of each stage.
-        activation: h.
-        kernel_size: R.
-        t_form: how t is kept positive, see `MintLayer`.
-        elu: apply an ELU before the pooling, as the authors' program does.
-    """
+class ClassifierConfig(Config):
+    """The shape of a classifier, see `MintNetConfig`; ``elu`` comes before the pooling."""
 
     width: int = 16
     pairs: tuple[int, ...] = (6, 6, 7)
@@ -58,22 +47,14 @@ class TrainingModeError(ValueError, RuntimeError):
 
 @dataclass(frozen=True)
 class Inversion:
-    """The padded images that have given features.
-
-    Attributes:
-        solution: the padded images, with the residual check of each layer and of the whole.
-        channels: how many of the channels are the image's own.
-    """
+    """The padded images that have given features; the first ``channels`` are the image's own."""
 
     solution: Solution
     channels: int
 
     @property
     def images(self) -> Tensor:
-        """The images without their padding, (batch, C, H, W).
-
-        Where `padding_energy` is not near 0, these have other features than were asked for.
-        """
+        """Without their padding, (batch, C, H, W); with other features, unless that is near 0."""
         return self.solution.value[:, : self.channels]
 
     @property
@@ -86,13 +67,6 @@ class Inversion:
         """The mean square of the padding of each sample, (batch,); 0 for features of an image."""
         return self.padding.square().flatten(1).sum(1) / max(1, self.padding.shape[1:].numel())
 
-    def require(self) -> Tensor:
-        """The images; raises `InversionError` unless every sample is verified."""
-        self.solution.require(REMEDY)
-        return self.images
-
-
-SOLVER = Auto()
 
 PIXELS: dict[str, Pixels] = {
     "digits": Pixels((1, 8, 8), 17, (0.305,), (0.376,)),
@@ -109,12 +83,7 @@ CLASSIFIERS: dict[str, ClassifierConfig] = {
 
 
 class Classifier(ImageClassifier):
-    """An invertible classifier of images.
-
-    Args:
-        config: the shape of the network.
-        pixels: the images it takes.
-        classes: how many classes there are.
+    """An invertible classifier of images; its features have shape (batch, *feature_shape).
 
     Examples:
         >>> clf = Classifier.preset("digits").eval()
@@ -132,10 +101,10 @@ class Classifier(ImageClassifier):
 
     def __init__(self, config: ClassifierConfig, pixels: Pixels, classes: int = 10) -> None:
         super().__init__(config, pixels, classes)
-        if pixels.shape[0] > config.width:
+        if (channels := pixels.shape[0]) > config.width:
             raise ValueError(
-                f"images of {pixels.shape[0]} channels cannot be padded to {config.width}; give a "
-                f"width of at least {pixels.shape[0]}"
+                f"images of {channels} channels cannot be padded to {config.width}; give a width "
+                f"of at least {channels}"
             )
         form = config.activation, config.kernel_size, config.t_form
 
@@ -149,49 +118,36 @@ class Classifier(ImageClassifier):
         padded = config.width, *pixels.shape[1:]
         self.chain = Chain(*in_stages(padded, len(config.pairs), layers))
         c, h, w = self.layers()[-1].event_shape
-        self.linear = nn.Linear(c, classes)
         self.feature_shape: Shape = (c, h, w)
-        """(C, H, W) of the features of one image."""
+        self.linear = nn.Linear(c, classes)
         for layer in self.layers():  # PyTorch's own start of a convolution, as the authors have it
             for weight in (layer.weight1, layer.weight2, layer.weight3):
                 nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
 
     @staticmethod
     def preset(name: str) -> Classifier:
-        """The classifier of the paper for a data set, with fresh weights.
-
-        Args:
-            name: digits, mnist or cifar10.
-        """
+        """The paper's classifier for digits, mnist or cifar10, with fresh weights."""
         name = choose(name, CLASSIFIERS, "-classifier")
         return Classifier(CLASSIFIERS[name], PIXELS[name])
 
     def features(self, images: Tensor) -> Tensor:
-        """What the classifier makes of images before its ELU and pooling.
-
-        Shapes: (batch, C, H, W) → (batch, *feature_shape).
-        """
+        """What the classifier makes of images before its ELU and pooling."""
         with self.checked(images):
             return self.values(self.padded(self.prepared(images)))
 
     def invert(self, features: Tensor, solver: Solver | None = None) -> Tensor:
-        """The images with these features, without the padding, as floating-point input.
+        """The images with these features, without the padding, verified or `InversionError`.
 
-        Verified layer by layer and end to end, or `InversionError`; differentiable. The check is
-        on features: their rounding grows thousands of times on the way back through a trained
-        network, so take float64 (``clf.double()``) where pictures are to come back byte for
-        byte; `to_images` makes bytes. Most features belong to no image: their inverse has a
-        padding that is not 0, which `solve` reports and this method leaves out.
-
-        Shapes: (batch, *feature_shape) → (batch, C, H, W).
+        Differentiable. Rounding of features grows thousands of times on the way back through a
+        trained network: take ``clf.double()`` where pictures are to come back byte for byte.
         """
-        self._check_features(features)
-        return self.chain.inverse(features, solver or SOLVER)[:, : self.shape[0]]
+        self._refuse_training()
+        return self.chain.inverse(features, solver)[:, : self.shape[0]]
 
     def solve(self, features: Tensor, solver: Solver | None = None) -> Inversion:
         """As `invert`, with the residual check and the padding, and without raising on failure."""
-        self._check_features(features)
-        return Inversion(self.chain.solve(features, solver or SOLVER), self.shape[0])
+        self._refuse_training()
+        return Inversion(self.chain.solve(features, solver), self.shape[0])
 
     def to_images(self, x: Tensor) -> Tensor:
         """uint8 images from floating-point input of the classifier: rounded and clipped."""
@@ -201,10 +157,7 @@ class Classifier(ImageClassifier):
         return self.head(self.values(self.padded(x), dtype, compiled))
 
     def values(self, x: Tensor, dtype: torch.dtype | None = None, compiled: bool = False) -> Tensor:
-        """The chain of layers without log-determinants, from padded images.
-
-        Shapes: (batch, width, H, W) → (batch, *feature_shape).
-        """
+        """Features of padded images, (batch, width, H, W), without log-determinants."""
         if dtype is None and not compiled:
             return self.chain.value(x)
         return fast_value(self.chain, x, dtype or torch.float32, compiled)
@@ -223,15 +176,10 @@ class Classifier(ImageClassifier):
         """All Mint layers, in the order in which they are applied."""
         return [part for part in self.chain if isinstance(part, MintLayer)]
 
-    def _check_features(self, features: Tensor) -> None:
+    def _refuse_training(self) -> None:
         if self.training:
             raise TrainingModeError(
                 "a classifier has no inverse in training mode: batch normalization takes its "
                 "statistics from the batch, so each feature depends on every image. Call .eval() "
                 "first."
-            )
-        if isinstance(features, Tensor) and tuple(features.shape[1:]) != self.feature_shape:
-            raise ValueError(
-                f"features of this classifier have shape "
-                f"(batch, {', '.join(map(str, self.feature_shape))}); got {tuple(features.shape)}"
             )

@@ -1,19 +1,14 @@
 r"""Density models of images: pixels in, exact likelihood out, and back.
 
-The bookkeeping of bits per dimension, in one place. An image holds D integers v in
-{0, …, L − 1}. With uniform noise u in (0, 1),
+An image holds D integers v in {0, …, L − 1}. With uniform noise u in (0, 1),
 
     x = (v + u) / L                       in the unit cube,
     y = logit(λ + (1 − 2λ) x) − c         on the real line,
     z = net(y),
-
-and by the change of variables
-
     log p(x) = log N(z; 0, I) + log |det ∂z/∂y| + log |det ∂y/∂x|.
 
-The L-th part of the unit interval belongs to each integer, so P(v) = ∫ p over a cube of volume
-L^−D, and by Jensen's inequality log P(v) ≥ E_u [ log p(x) ] − D log L. The right-hand side for
-one draw of u is `log_prob`; bits per dimension are − log_prob / (D log 2).
+P(v) = ∫ p over a cube of volume L^−D, so log P(v) ≥ E_u [ log p(x) ] − D log L by Jensen's
+inequality: `log_prob` is that for one draw of u; bits per dimension are − log_prob / (D log 2).
 """
 
 from __future__ import annotations
@@ -35,6 +30,7 @@ from mintnet.models.noise import uniform_noise
 from mintnet.precision import true_float32
 from mintnet.solvers import REMEDY, Auto, Solution, Solver
 
+Function = Callable[[Tensor], Tensor]
 Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 LAMBDAS = {"digits": 0.01, "mnist": 1e-6, "cifar10": 0.05, "imagenet32": 0.05}
@@ -44,15 +40,7 @@ HIDDEN_ENTRIES = 2**25
 
 
 class Flow(Model):
-    """Uniform dequantization, the logit, a MintNet, a standard normal.
-
-    Inputs of any length are computed in batches of `batch_size`.
-
-    Args:
-        config: the shape of the MintNet.
-        lam: λ of the logit.
-        levels: L, the number of grey levels.
-        centre: c, what zeros around an image stand for after the logit.
+    """Dequantization, the logit (λ = ``lam``, c = ``centre``), a MintNet, a standard normal.
 
     Examples:
         >>> flow = Flow.preset("digits")
@@ -61,9 +49,6 @@ class Flow(Model):
         torch.Size([4])
         >>> bool((flow.decode(flow.encode(images)) == images).all())
         True
-        >>> Flow.from_pretrained("nothing")
-        Traceback (most recent call last):
-        mintnet.models.storage.ModelFileError: no flow 'nothing' comes with the package; ...
     """
 
     kind = "flow"
@@ -77,23 +62,9 @@ class Flow(Model):
 
     @staticmethod
     def preset(name: str) -> Flow:
-        """The density model of the paper for a data set, with fresh weights.
-
-        Args:
-            name: digits, mnist, cifar10 or imagenet32.
-        """
+        """The paper's model for digits, mnist, cifar10 or imagenet32, with fresh weights."""
         name = choose(name, PRESETS)
         return Flow(PRESETS[name], LAMBDAS[name], LEVELS.get(name, 256))
-
-    def like(self, config: MintNetConfig) -> Flow:
-        """Another network, with fresh weights, behind the same pixels.
-
-        Examples:
-            >>> flow = Flow(MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,)), levels=17)
-            >>> flow.like(MintNetConfig((1, 8, 8), pairs=(1,), filters=(2,))).levels
-            17
-        """
-        return Flow(config, self.logit.lam, self.levels, self.logit.centre)
 
     @property
     def dimensions(self) -> int:
@@ -109,27 +80,16 @@ class Flow(Model):
     def log_prob(
         self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
     ) -> Tensor:
-        """Nats of uint8 images, for one dequantization draw: a lower bound in expectation.
+        """Nats of uint8 images, (batch,), for one dequantization draw.
 
-        Args:
-            images: (batch, C, H, W), uint8.
-            seed: of the dequantization noise.
-            draw: which of many draws.
-            index: (batch,) the images' places in their data set, which fix their noise; counts
-                from 0 if not given.
-
-        Shape: (batch,).
+        ``seed``, ``draw`` and the images' places in their data set, ``index``, fix the noise.
         """
         return self._of_draw(self.log_density, images, seed, draw, index)
 
     def log_prob_map(
         self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
     ) -> Tensor:
-        """Nats of each entry of the images, (batch, C, H, W), which sum to `log_prob`.
-
-        An entry has the log-density of the z that belongs to it, plus the log-slopes of net and
-        logit there, − log L. Arguments are those of `log_prob`.
-        """
+        """Nats of each entry of the images, (batch, C, H, W), which sum to `log_prob`."""
 
         def entries(x: Tensor) -> Tensor:
             y, slopes_of_logit = self.logit.log_slopes(x)
@@ -151,10 +111,7 @@ class Flow(Model):
         return (images.to(self.dtype) + noise) / self.levels
 
     def log_density(self, x: Tensor, transform: Transform | None = None) -> Tensor:
-        """log p(x) − D log L for dequantized pixels x in (0, 1), (batch,).
-
-        ``transform`` replaces the net's own, for a faster way to compute the same.
-        """
+        """log p(x) − D log L of x in (0, 1), (batch,), by the net's transform or this one."""
         y, log_det_logit = self.logit.transform(x)
         z, log_det = (transform or self.net.transform)(y)
         bins = self.dimensions * math.log(self.levels)
@@ -164,19 +121,14 @@ class Flow(Model):
         self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
     ) -> Tensor:
         """− log_prob / (D log 2). Shape: (batch,)."""
-        nats = self.log_prob(images, seed, draw, index)
-        return -nats / (self.dimensions * math.log(2))
+        return -self.log_prob(images, seed, draw, index) / (self.dimensions * math.log(2))
 
     def encode(self, images: Tensor) -> Tensor:
-        """z of the centres of the images' bins. Shape: that of the net's output."""
+        """z of the centres of the images' bins."""
         self.check_images(images, floating=False)
-
-        def one_batch(images: Tensor) -> Tensor:
-            centres = (images.to(self.dtype) + 0.5) / self.levels
-            return self.net(self.logit.transform(centres)[0])[0]  # type: ignore[no-any-return]
-
+        centres = (images.to(self.dtype) + 0.5) / self.levels
         with true_float32():
-            return self._batched(one_batch, images)
+            return self._batched(lambda x: self.net(self.logit.transform(x)[0])[0], centres)
 
     @torch.no_grad()
     def decode(
@@ -189,12 +141,8 @@ class Flow(Model):
     ) -> Tensor:
         """The uint8 images with these z; raises `InversionError` unless all are verified.
 
-        Args:
-            z: (batch, *shape of the net's output).
-            solver: for the inverse; `Auto` if not given.
-            batch_size: samples that are solved at once; `batch_size` of the model if not given.
-            progress: called with the number of layers solved so far and of all there are to
-                solve, each layer of each batch counted.
+        Samples are solved in batches of ``batch_size``; ``progress`` is called with the number of
+        layers solved so far and in all, those of each batch counted.
         """
         batches = self._solved(z, solver, batch_size, progress)
         return torch.cat([self.to_images(solution.require(REMEDY)) for solution in batches])
@@ -208,10 +156,7 @@ class Flow(Model):
         batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> Solution:
-        """The inverse of the net alone, as a `Solution` for the pixels after the logit.
-
-        Arguments are those of `decode`; nothing is raised for samples that are not verified.
-        """
+        """The inverse of the net alone: pixels after the logit, verified or not, a `Solution`."""
         return join_solutions(list(self._solved(z, solver, batch_size, progress)))
 
     def to_images(self, y: Tensor) -> Tensor:
@@ -229,10 +174,7 @@ class Flow(Model):
         batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> Tensor:
-        """New images, uint8 (count, C, H, W): z ~ N(0, temperature²) through the inverse.
-
-        A seed fixes z whatever ``batch_size`` is; other arguments are those of `decode`.
-        """
+        """New images, uint8 (count, C, H, W): z ~ N(0, temperature²) through the inverse."""
         z = self.sample_latents(count, temperature, seed)
         return self.decode(z, solver, batch_size=batch_size, progress=progress)
 
@@ -266,36 +208,26 @@ class Flow(Model):
         return cls(net, float(config["logit_lambda"]), int(config["levels"]), centre)
 
     def _of_draw(
-        self,
-        function: Callable[[Tensor], Tensor],
-        images: Tensor,
-        seed: int,
-        draw: int,
-        index: Tensor | None,
+        self, function: Function, images: Tensor, seed: int, draw: int, index: Tensor | None
     ) -> Tensor:
         """``function`` of the dequantized images, batch by batch."""
         self.check_images(images, floating=False)
-        if index is None:
-            index = torch.arange(len(images), device=images.device)
+        places = torch.arange(len(images), device=images.device) if index is None else index
 
-        def one_batch(images: Tensor, index: Tensor) -> Tensor:
-            return function(self.dequantize(images, seed, draw, index))
+        def one_batch(images: Tensor, places: Tensor) -> Tensor:
+            return function(self.dequantize(images, seed, draw, places))
 
         with true_float32():
-            return self._batched(one_batch, images, index)
+            return self._batched(one_batch, images, places)
 
     def _batched(self, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """``function`` of the inputs, batch by batch."""
-        batches = list(zip(*(tensor.split(self.batch_size) for tensor in inputs), strict=True))
+        batches = zip(*(tensor.split(self.batch_size) for tensor in inputs), strict=True)
         results = [function(*batch) for batch in batches]
         return results[0] if len(results) == 1 else torch.cat(results)
 
     def _solved(
-        self,
-        z: Tensor,
-        solver: Solver | None,
-        batch_size: int | None,
-        progress: Progress | None,
+        self, z: Tensor, solver: Solver | None, batch_size: int | None, progress: Progress | None
     ) -> Iterator[Solution]:
         """The solutions of each batch, one after the other."""
         if batch_size is not None and batch_size < 1:

@@ -5,33 +5,27 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from mintnet.calculus.masks import check_positive
-from mintnet.models.base import Model, Shape, StageConfig, is_capturing
+from mintnet.graphs import is_capturing
+from mintnet.models.base import Config, Model, Shape, check_levels
 from mintnet.precision import true_float32
 
 
 @dataclass(frozen=True)
-class Pixels:
-    """The images that a classifier takes, and how their bytes become numbers.
+class Pixels(Config):
+    """The images that a classifier takes: a byte v becomes (v / (levels − 1) − mean) / deviation.
 
-    A byte v of a channel becomes (v / (levels − 1) − mean) / deviation.
-
-    Attributes:
-        shape: (C, H, W) of one image.
-        levels: the number of grey levels.
-        mean: of each channel, on the scale from 0 to 1.
-        deviation: of each channel, likewise.
+    The shape is (C, H, W); mean and deviation of each channel, or one for all, go from 0 to 1.
 
     Examples:
-        >>> Pixels((1, 2, 2), 256, (0.5,), (0.5,)).normalized(torch.full((1, 1, 2, 2), 255.0))
-        tensor([[[[1., 1.],
-                  [1., 1.]]]])
+        >>> Pixels((1, 1, 1), 256, (0.5,), (0.5,)).normalized(torch.full((1, 1, 1, 1), 255.0))
+        tensor([[[[1.]]]])
     """
 
     shape: Shape
@@ -40,24 +34,22 @@ class Pixels:
     deviation: tuple[float, ...] = (0.25,)
 
     def __post_init__(self) -> None:
-        for name in ("shape", "mean", "deviation"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        self.make_tuples("shape", "mean", "deviation")
         if len(self.shape) != 3:
             raise ValueError(f"shape is (channels, height, width); got {self.shape}")
-        check_positive(channels=self.shape[0], height=self.shape[1], width=self.shape[2])
-        if not 2 <= self.levels <= 256:
-            raise ValueError(f"levels must lie between 2 and 256; got {self.levels}")
+        channels, height, width = self.shape
+        check_positive(channels=channels, height=height, width=width)
+        check_levels(self.levels)
         for name in ("mean", "deviation"):
             values = getattr(self, name)
-            if not all(_is_number(value) for value in values):
+            numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+            if not numbers or not all(map(math.isfinite, values)):
                 raise ValueError(f"{name} must be finite numbers, one a channel; got {values}")
-            if len(values) == 1:
-                object.__setattr__(self, name, values * self.shape[0])
-            elif len(values) != self.shape[0]:
+            if len(values) not in (1, channels):
                 raise ValueError(
-                    f"{name} needs one entry for each of {self.shape[0]} channels; got "
-                    f"{len(values)}"
+                    f"{name} needs one entry for each of {channels} channels; got {len(values)}"
                 )
+            object.__setattr__(self, name, values * (channels // len(values)))
         if not all(value > 0 for value in self.deviation):
             raise ValueError(f"deviation must be positive; got {self.deviation}")
 
@@ -71,10 +63,6 @@ class Pixels:
         mean, deviation = self._constants(x)
         return (x * deviation + mean) * (self.levels - 1)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The description as plain data."""
-        return asdict(self)
-
     def _constants(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and deviation as (C, 1, 1), filled on the device: nothing waits for the host."""
         mean, deviation = like.new_empty(2, self.shape[0], 1, 1)
@@ -84,52 +72,25 @@ class Pixels:
         return mean, deviation
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 class ImageClassifier(Model):
-    """Images to log-probabilities of classes.
+    """Images to log-probabilities of classes; training uses `logits`, which checks nothing."""
 
-    Calling it checks the images first. Training uses `logits`, which does not check them, reads
-    nothing back from a GPU and can run in another precision.
-
-    Args:
-        config: the shape of the network.
-        pixels: the images it takes.
-        classes: how many classes there are.
-    """
-
-    config_class: type[StageConfig]
+    config_class: type[Config]
     config: Any
 
-    def __init__(self, config: StageConfig, pixels: Pixels, classes: int) -> None:
+    def __init__(self, config: Config, pixels: Pixels, classes: int) -> None:
         check_positive(classes=classes)
         super().__init__(pixels.shape, pixels.levels)
         self.config, self.pixels, self.classes = config, pixels, classes
 
     def forward(self, images: Tensor) -> Tensor:
-        """Log-probabilities of the classes.
-
-        uint8 images are normalised; floating-point input is taken as it is, and must have the
-        precision of the weights.
-
-        Shapes: (batch, C, H, W) → (batch, classes).
-        """
+        """Log-probabilities, (batch, classes), of bytes, or of floating-point input as it is."""
         with self.checked(images):
             return self.logits(self.prepared(images)).log_softmax(1)
 
     @abstractmethod
     def logits(self, x: Tensor, dtype: torch.dtype | None = None, compiled: bool = False) -> Tensor:
-        """Logits of prepared images, without checks.
-
-        Args:
-            x: (batch, C, H, W), as `prepared` gives it.
-            dtype: of convolutions; that of x if not given.
-            compiled: let torch compile the layers.
-
-        Shape: (batch, classes).
-        """
+        """Logits of what `prepared` gives, without checks, with convolutions in ``dtype``."""
 
     def prepared(self, images: Tensor) -> Tensor:
         """What enters the network: bytes normalised, anything else as it is."""
@@ -138,12 +99,8 @@ class ImageClassifier(Model):
         return images
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "net": self.config.to_dict(),
-            "pixels": self.pixels.to_dict(),
-            "classes": self.classes,
-        }
+        net, pixels = self.config.to_dict(), self.pixels.to_dict()
+        return {"kind": self.kind, "net": net, "pixels": pixels, "classes": self.classes}
 
     @classmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
@@ -151,10 +108,7 @@ class ImageClassifier(Model):
         return cls(net, pixels, config["classes"])
 
     def checked(self, images: Tensor) -> AbstractContextManager[None]:
-        """Raise unless the network can take these images; a context of true float32 to evaluate in.
-
-        In training mode, batch normalization must be able to learn from them.
-        """
+        """Raise unless the network can take, or learn from, these images; a context to run in."""
         self.check_images(images)
         name = type(self).__name__
         if not len(images):

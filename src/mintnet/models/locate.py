@@ -18,15 +18,7 @@ load_flow = Flow.load
 
 
 def load_model(name: str | Path) -> AnyModel:
-    """The model of that name or in that folder, whatever its kind, see `locate`.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Classifier.preset("digits").save(folder)
-        ...     type(load_model(folder)).__name__
-        'Classifier'
-    """
+    """The model of that name or in that folder, whatever its kind, see `locate`."""
     folder = locate(name)
     kind = read_kind(folder)
     if kind not in KINDS:

@@ -11,23 +11,15 @@ from torch import Tensor
 from mintnet.bijections import Bijection, Chain, MintLayer, Squeeze, paired_mint
 from mintnet.flows import RealNVPCoupling
 from mintnet.flows.networks import HalfNetwork
-from mintnet.models.base import Shape, StageConfig, choose, parameter_count
+from mintnet.models.base import Config, Shape, choose, parameter_count
 from mintnet.solvers import Solution, Solver
 
 
 @dataclass(frozen=True)
-class MintNetConfig(StageConfig):
-    """The shape of a MintNet.
+class MintNetConfig(Config):
+    """Shape (C, H, W), pairs of Mint layers and K of each stage; squeezes stand between stages.
 
-    Attributes:
-        shape: (C, H, W) of one sample.
-        pairs: pairs of Mint layers in each stage; a 2 × 2 squeeze stands between two stages.
-        filters: K of each stage.
-        activation: h.
-        kernel_size: R.
-        t_form: how t is kept positive, see `MintLayer`.
-        couplings: the hidden width of an affine coupling (`RealNVPCoupling`) after each squeeze,
-            not in the paper; 0 for none.
+    ``couplings`` is the hidden width of an affine coupling after each squeeze, or 0 for none.
     """
 
     shape: Shape
@@ -39,12 +31,10 @@ class MintNetConfig(StageConfig):
     couplings: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
+        self.make_tuples("shape")
         self.check_stages("pairs", "filters")
-        if type(self.couplings) is not int or self.couplings < 0:
-            raise ValueError(
-                f"couplings is a width, 1 or more, or 0 for none; got {self.couplings!r}"
-            )
+        if type(width := self.couplings) is not int or width < 0:
+            raise ValueError(f"couplings is a width, 1 or more, or 0 for none; got {width!r}")
         if self.couplings and len(self.pairs) == 1:
             raise ValueError(
                 "couplings stand after squeezes, and a network of one stage has none: take more "
@@ -63,13 +53,7 @@ PRESETS: dict[str, MintNetConfig] = {
 def in_stages(
     shape: Shape, count: int, layers: Callable[[int, Shape], Iterable[Bijection]]
 ) -> list[Bijection]:
-    """``layers(stage, shape)`` of each stage, with a 2 × 2 squeeze between two stages.
-
-    Examples:
-        >>> parts = in_stages((1, 4, 4), 2, lambda stage, s: [MintLayer(s[0], 2, s[1:])])
-        >>> [part.event_shape for part in parts]
-        [(1, 4, 4), (1, 4, 4), (4, 2, 2)]
-    """
+    """``layers(stage, shape)`` of each stage, with a 2 × 2 squeeze between two stages."""
     parts = list(layers(0, shape))
     for stage in range(1, count):
         parts.append(Squeeze(2, shape))
@@ -86,38 +70,28 @@ class MintNet(Bijection):
         >>> z, log_det = net(torch.randn(5, 1, 4, 4))
         >>> z.shape, log_det.shape
         (torch.Size([5, 4, 2, 2]), torch.Size([5]))
-        >>> MintNet.preset("mnist").parameter_count()
-        437200
     """
 
     def __init__(self, config: MintNetConfig) -> None:
         super().__init__()
         self.config = config
-
         form = config.activation, config.kernel_size, config.t_form
 
         def layers(stage: int, shape: Shape) -> list[Bijection]:
             hidden = config.couplings if stage else 0
             couplings = [
-                RealNVPCoupling(
-                    shape, "channel", upper, HalfNetwork(shape, hidden, upper), centred=True
-                )
-                for upper in ((False, True) if hidden else ())
+                RealNVPCoupling(shape, "channel", up, HalfNetwork(shape, hidden, up), centred=True)
+                for up in ((False, True) if hidden else ())
             ]
-            pairs = range(config.pairs[stage])
-            mint = (paired_mint(shape[0], config.filters[stage], shape[1:], *form) for _ in pairs)
-            return [*couplings, *mint]
+            pairs, size = range(config.pairs[stage]), (shape[0], config.filters[stage], shape[1:])
+            return [*couplings, *(paired_mint(*size, *form) for _ in pairs)]
 
         self.event_shape = config.shape
         self.chain = Chain(*in_stages(config.shape, len(config.pairs), layers))
 
     @staticmethod
     def preset(name: str) -> MintNet:
-        """The network of the paper for a data set, with fresh weights.
-
-        Args:
-            name: digits, mnist, cifar10 or imagenet32.
-        """
+        """The paper's network for digits, mnist, cifar10 or imagenet32, with fresh weights."""
         return MintNet(PRESETS[choose(name, PRESETS)])
 
     @property
@@ -129,7 +103,6 @@ class MintNet(Bijection):
         return [module for module in self.modules() if isinstance(module, MintLayer)]
 
     def leaves(self) -> list[Bijection]:
-        """The layers, squeezes and couplings, in the order in which they are applied."""
         return self.chain.leaves()
 
     def parameter_count(self) -> int:

@@ -5,27 +5,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+Shape = tuple[int, ...]
+
 
 def uniform_noise(
-    seed: int,
-    draw: int | Tensor,
-    index: Tensor,
-    shape: tuple[int, ...],
-    dtype: torch.dtype = torch.float32,
+    seed: int, draw: int | Tensor, index: Tensor, shape: Shape, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Uniform noise in (0, 1) for the images with these indices.
+    """Uniform noise in (0, 1) for the images with these indices: index (batch,) → (batch, *shape).
 
-    A counter-based generator (the finalizer of SplitMix64) of (seed, draw, image, pixel): noise
-    does not depend on batch size, order, device or number of processes. It has 23 random bits,
-    which float32 holds exactly. Nothing is copied from the host, so that a CUDA graph can
-    capture it, with ``draw`` in a tensor.
-
-    Shapes: index (batch,), draw () → (batch, *shape).
+    A counter-based generator (SplitMix64) of (seed, draw, image, pixel) with 23 random bits, which
+    float32 holds exactly. Nothing is copied from the host, so that a CUDA graph can capture it.
 
     Examples:
         >>> once = uniform_noise(0, 0, torch.tensor([3, 8]), (2, 2))
-        >>> again = uniform_noise(0, 0, torch.tensor([8]), (2, 2))
-        >>> bool((once[1] == again[0]).all())
+        >>> bool((once[1] == uniform_noise(0, 0, torch.tensor([8]), (2, 2))[0]).all())
         True
     """
     pixel = torch.arange(torch.Size(shape).numel(), device=index.device)
@@ -35,9 +29,6 @@ def uniform_noise(
     stream = _scramble(_scramble(index.to(torch.int64) + _scramble(seeds)) + _scramble(draw))
     bits = _scramble(stream[:, None] + pixel * _GOLDEN) >> 41 & 0x7FFFFF
     return ((bits.to(dtype) + 0.5) * 2.0**-23).reshape(-1, *shape)
-
-
-_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 
 
 def _scramble(x: Tensor) -> Tensor:

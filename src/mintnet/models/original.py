@@ -4,21 +4,21 @@ A file holds ``[state_dict, optimizer, epoch, step(, scheduler)]``. Keys are
 ``module.layers.N.M.*``: N is a pair of layers, or a squeeze, which has no weights. In a density
 model M = 0 and 1 are the lower and the upper Mint layer of a pair; in a classifier 1 and 3 are,
 each with a batch normalization before it (0 and 2), and ``fc`` is the linear layer at the end.
-Sizes follow from the shapes of the weights. Masks in the file are ignored.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from itertools import groupby
+from collections.abc import Iterable
+from itertools import chain, groupby, product
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mintnet.bijections import BatchNorm, MintLayer
+from mintnet.bijections import BatchNorm, Bijection, MintLayer
 from mintnet.models.classifier import PIXELS, Classifier, ClassifierConfig
 from mintnet.models.flow import Flow
 from mintnet.models.labelled import Pixels
@@ -26,25 +26,22 @@ from mintnet.models.mintnet import MintNetConfig
 from mintnet.models.storage import ModelFileError
 
 State = dict[str, Tensor]
-Parts = dict[str, tuple[str, ...]]
+Parts = dict[str, dict[str, str]]
 
-DEFAULT_LAMBDAS = {1: 1e-6, 3: 0.05}
-
-_MINT = ("weight1", "weight2", "weight3", "bias1", "bias2", "bias3", "t")
-_NORM = ("weight", "bias", "running_mean", "running_var")
+_MINT = {name: name for name in ("weight1", "weight2", "weight3", "bias1", "bias2", "bias3")}
+_MINT["t"] = "raw_t"
+_NORM = {"weight": "scale", "bias": "shift", "running_mean": "mean", "running_var": "variance"}
 _DENSITY: Parts = {"0": _MINT, "1": _MINT}
 _CLASSIFIER: Parts = {"0": _NORM, "1": _MINT, "2": _NORM, "3": _MINT}
+"""The parts of a pair, with their tensors' names in the file and here."""
 
 
 def import_original(path: str | Path, logit_lambda: float | None = None) -> Flow | Classifier:
     """A density model or a classifier from one of the authors' checkpoints.
 
-    λ of a density model comes from a ``.json`` of the same name beside the file, else from
-    ``logit_lambda``, else it is 1e-6 for grey images and 0.05 for colour. The channels of a
-    classifier's images, before padding, come from the ``.json`` too, else they are 1 for 28 × 28
-    pixels and 3 for others. t keeps its form |t|.
-
-    Only tensors and plain containers are read from the file (``weights_only``).
+    λ comes from a ``.json`` of the same name beside the file, else from ``logit_lambda``, else it
+    is 1e-6 for grey images and 0.05 for colour. The channels of a classifier's images come from
+    the ``.json`` too, else they are 1 for 28 × 28 pixels and 3 for others.
     """
     path = Path(path)
     state, beside = _read(path), _beside(path)
@@ -58,15 +55,12 @@ def import_original(path: str | Path, logit_lambda: float | None = None) -> Flow
 def _flow(state: State, lam: float | None, path: Path) -> Flow:
     stages = _stages(state, _DENSITY, path)
     c, h, w = stages[0][0]["0.t"].shape[1:]
-    lam = DEFAULT_LAMBDAS.get(c, 0.05) if lam is None else float(lam)
+    lam = (1e-6 if c == 1 else 0.05) if lam is None else float(lam)
     try:
         flow = Flow(MintNetConfig((c, h, w), **_sizes(stages, "0")), lam)
     except ValueError as error:
         raise ModelFileError(f"{path} does not describe a MintNet: {error}") from error
-    layers = iter(flow.net.layers())
-    for pair in (pair for stage in stages for pair in stage):
-        for side in _DENSITY:
-            _fill_layer(next(layers), pair, side, path)
+    _fill(flow.net.leaves(), stages, _DENSITY, path)
     return flow.eval()
 
 
@@ -85,12 +79,7 @@ def _classifier(state: State, beside: dict[str, Any], path: Path) -> Classifier:
         raise ModelFileError(f"{path} does not describe a classifier: {error}") from error
     _copy(model.linear.weight, weight, "fc.weight", path)
     _copy(model.linear.bias, bias, "fc.bias", path)
-    norms = iter(part for part in model.chain.leaves() if isinstance(part, BatchNorm))
-    layers = iter(model.layers())
-    for pair in (pair for stage in stages for pair in stage):
-        for norm, layer in ("01", "23"):
-            _fill_norm(next(norms), pair, norm, path)
-            _fill_layer(next(layers), pair, layer, path)
+    _fill(model.chain.leaves(), stages, _CLASSIFIER, path)
     return model.eval()
 
 
@@ -100,7 +89,7 @@ def _read(path: Path) -> State:
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises all kinds of errors on files that are not its own
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         if "weights_only" in str(error):  # torch advises to read it all the same, and run its code
             reason = "it is damaged, no file of torch's, or holds more than tensors"
         raise ModelFileError(f"{path} is not a readable checkpoint: {reason}") from error
@@ -113,10 +102,8 @@ def _read(path: Path) -> State:
 def _beside(path: Path) -> dict[str, Any]:
     """What the .json of the same name says, if there is one."""
     beside = path.with_suffix(".json")
-    if not beside.is_file():
-        return {}
     try:
-        found = json.loads(beside.read_text())
+        found = json.loads(beside.read_text()) if beside.is_file() else {}
     except ValueError as error:
         raise ModelFileError(f"{beside} is not a configuration: {error}") from error
     if not isinstance(found, dict):
@@ -132,18 +119,17 @@ def _stages(state: State, parts: Parts, path: Path) -> list[list[State]]:
         if match and match[3] in parts.get(match[2], ()):
             pairs.setdefault(int(match[1]), {})[f"{match[2]}.{match[3]}"] = value
     if not pairs:
-        raise ModelFileError(
-            f"{path} is not a checkpoint of the authors: no layers.N.M.weight1 in it"
-        )
-    for number, pair in pairs.items():
-        for key in (f"{side}.{name}" for side, names in parts.items() for name in names):
-            if key not in pair:
-                raise ModelFileError(f"{path} is incomplete: layers.{number}.{key} is missing")
-            value, rank = pair[key], 4 if re.search(r"weight\d|\.t$", key) else 1
-            if not isinstance(value, Tensor) or value.dim() != rank:
-                raise ModelFileError(f"{path}: layers.{number}.{key} is no tensor of {rank} axes")
-            if not value.is_floating_point() or not bool(value.isfinite().all()):
-                raise ModelFileError(f"{path}: layers.{number}.{key} holds no finite numbers")
+        problem = "is not a checkpoint of the authors: no layers.N.M.weight1 in it"
+        raise ModelFileError(f"{path} {problem}")
+    keys = [f"{side}.{name}" for side, names in parts.items() for name in names]
+    for number, key in ((number, key) for number in pairs for key in keys):
+        if key not in pairs[number]:
+            raise ModelFileError(f"{path} is incomplete: layers.{number}.{key} is missing")
+        value, rank = pairs[number][key], 4 if re.search(r"weight\d|\.t$", key) else 1
+        if not isinstance(value, Tensor) or value.dim() != rank:
+            raise ModelFileError(f"{path}: layers.{number}.{key} is no tensor of {rank} axes")
+        if not value.is_floating_point() or not bool(value.isfinite().all()):
+            raise ModelFileError(f"{path}: layers.{number}.{key} holds no finite numbers")
     numbers = enumerate(sorted(pairs))
     groups = groupby(numbers, lambda place: place[1] - place[0])  # equal while none is left out
     return [[pairs[number] for _, number in group] for _, group in groups]
@@ -160,26 +146,30 @@ def _sizes(stages: list[list[State]], side: str) -> dict[str, Any]:
     }
 
 
-def _fill_layer(layer: MintLayer, pair: State, side: str, path: Path) -> None:
-    """Copy one layer; its hidden channels come in the order k · C + c and are kept as c · K + k."""
+def _fill(leaves: Iterable[Bijection], stages: list[list[State]], parts: Parts, path: Path) -> None:
+    """Copy all pairs into the layers and normalizations of a model."""
+    targets = (leaf for leaf in leaves if isinstance(leaf, MintLayer | BatchNorm))
+    for pair, (side, names) in product(chain.from_iterable(stages), parts.items()):
+        target = next(targets)
+        layer = target if isinstance(target, MintLayer) else None
+        for name, own in names.items():
+            value, where = pair[f"{side}.{name}"], getattr(target, own)
+            if name == "running_var" and bool((value < 0).any()):
+                raise ModelFileError(f"{path}: a running variance is negative")
+            value = _channel_major(value, name, layer) if layer else value
+            title = f"{name} of {layer.name if layer else 'a batch normalization'}"
+            _copy(where[None] if name == "t" else where, value, title, path)
+
+
+def _channel_major(value: Tensor, name: str, layer: MintLayer) -> Tensor:
+    """Hidden channels come in the order k · C + c and are kept as c · K + k."""
     c, k = layer.channels, layer.filters
     copies = {"weight1": (k, 1), "weight2": (k, k), "weight3": (1, k), "bias1": (k,), "bias2": (k,)}
-    for name in _MINT[:-1]:
-        value = pair[f"{side}.{name}"]
-        for axis, count in enumerate(copies.get(name, ())):
-            if value.shape[axis] == count * c:
-                grouped = value.unflatten(axis, (count, c)).transpose(axis, axis + 1)
-                value = grouped.flatten(axis, axis + 1)
-        _copy(getattr(layer, name), value, f"{name} of {layer.name}", path)
-    _copy(layer.raw_t[None], pair[f"{side}.t"], f"t of {layer.name}", path)
-
-
-def _fill_norm(norm: BatchNorm, pair: State, side: str, path: Path) -> None:
-    if bool((pair[f"{side}.running_var"] < 0).any()):
-        raise ModelFileError(f"{path}: a running variance is negative")
-    targets = (norm.scale, norm.shift, norm.mean, norm.variance)
-    for name, target in zip(_NORM, targets, strict=True):
-        _copy(target, pair[f"{side}.{name}"], f"{name} of a batch normalization", path)
+    for axis, count in enumerate(copies.get(name, ())):
+        if value.shape[axis] == count * c:
+            grouped = value.unflatten(axis, (count, c)).transpose(axis, axis + 1)
+            value = grouped.flatten(axis, axis + 1)
+    return value
 
 
 @torch.no_grad()

@@ -10,19 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mintnet.models.base import StageConfig, choose
+from mintnet.models.base import Config, choose
 from mintnet.models.classifier import PIXELS
 from mintnet.models.labelled import ImageClassifier, Pixels
 
 
 @dataclass(frozen=True)
-class ResNetConfig(StageConfig):
-    """The shape of a pre-activation ResNet.
-
-    Attributes:
-        blocks: residual blocks in each stage.
-        widths: filters of each stage; the first block of a later stage halves height and width.
-    """
+class ResNetConfig(Config):
+    """Residual blocks of each stage and their filters; later stages halve height and width."""
 
     blocks: tuple[int, ...] = (12, 12, 14)
     widths: tuple[int, ...] = (16, 64, 256)
@@ -32,17 +27,9 @@ class ResNetConfig(StageConfig):
 
 
 class PreActivationBlock(nn.Module):
-    """x + three times (batch normalization, ReLU, 3 × 3 convolution) of x.
+    """x + three times (batch normalization, ReLU, 3 × 3 convolution) of x, by He et al., 2016.
 
     Where width or resolution change, the shortcut is a 1 × 1 convolution of the first activation.
-
-    Shapes: (batch, C, H, W) → (batch, width, ⌈H / stride⌉, ⌈W / stride⌉).
-
-    Reference: He et al., *Identity Mappings in Deep Residual Networks*, 2016.
-
-    Examples:
-        >>> PreActivationBlock(3, 8, stride=2)(torch.randn(2, 3, 7, 7)).shape
-        torch.Size([2, 8, 4, 4])
     """
 
     def __init__(self, channels: int, width: int, stride: int = 1) -> None:
@@ -53,9 +40,8 @@ class PreActivationBlock(nn.Module):
             nn.Conv2d(count, width, 3, stride if k == 0 else 1, padding=1, bias=False)
             for k, count in enumerate(inputs)
         )
-        self.shortcut: nn.Conv2d | None = None
-        if stride != 1 or channels != width:
-            self.shortcut = nn.Conv2d(channels, width, 1, stride, bias=False)
+        changes = stride != 1 or channels != width
+        self.shortcut = nn.Conv2d(channels, width, 1, stride, bias=False) if changes else None
 
     def forward(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         u, skip = x, x
@@ -69,11 +55,6 @@ class PreActivationBlock(nn.Module):
 
 class ResNet(ImageClassifier):
     """A convolution, 38 pre-activation blocks in three stages, global average pooling, linear.
-
-    Args:
-        config: the shape of the network.
-        pixels: the images it takes, of any number of channels.
-        classes: how many classes there are.
 
     Examples:
         >>> net = ResNet(ResNetConfig((1, 1), (4, 8)), Pixels((5, 8, 8))).eval()
@@ -89,23 +70,18 @@ class ResNet(ImageClassifier):
         super().__init__(config, pixels, classes)
         width = config.widths[0]
         self.first = nn.Conv2d(pixels.shape[0], width, 3, padding=1, bias=False)
-        blocks = []
+        self.blocks = nn.ModuleList()
         for stage, (count, after) in enumerate(zip(config.blocks, config.widths, strict=True)):
             for number in range(count):
                 stride = 2 if stage > 0 and number == 0 else 1
-                blocks.append(PreActivationBlock(width, after, stride))
+                self.blocks.append(PreActivationBlock(width, after, stride))
                 width = after
-        self.blocks = nn.ModuleList(blocks)
         self.norm = nn.BatchNorm2d(width)
         self.linear = nn.Linear(width, classes)  # all start as PyTorch's own: Kaiming, a = √5
 
     @staticmethod
     def preset(name: str) -> ResNet:
-        """The paper's ResNet for a data set, with fresh weights.
-
-        Args:
-            name: mnist or cifar10.
-        """
+        """The paper's ResNet for mnist or cifar10, with fresh weights."""
         known = {name: PIXELS[name] for name in ("mnist", "cifar10")}
         return ResNet(ResNetConfig(), known[choose(name, known, "-resnet")])
 

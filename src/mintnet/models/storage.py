@@ -16,8 +16,6 @@ from mintnet.files import whole_file
 
 FORMAT = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
-
-
 SHIPPED: dict[str, Path] = {
     folder.name: folder
     for folder in sorted((Path(__file__).parents[1] / "weights").glob("*"))
@@ -31,15 +29,7 @@ class ModelFileError(ValueError):
 
 
 def locate(name: str | Path) -> Path:
-    """The model folder meant by a run folder, a saved model folder or a shipped model's name.
-
-    A run folder stands for its last weights.
-
-    Examples:
-        >>> locate("nowhere/at-all")
-        Traceback (most recent call last):
-        mintnet.models.storage.ModelFileError: no model nowhere/at-all: expected a run folder, ...
-    """
+    """The folder meant by a run folder (its last weights), a saved model or a shipped name."""
     path = Path(name).expanduser()
     for folder in (path, path / "last"):
         if (folder / CONFIG).is_file():
@@ -48,26 +38,21 @@ def locate(name: str | Path) -> Path:
         return SHIPPED[str(name)]
     if (path / "run.json").is_file():
         raise ModelFileError(f"{path} is a run that has not saved any weights yet")
-    problem = f"no model {name}"
-    if path.is_dir():
-        problem = f"{path} holds no model: there is no {CONFIG} in it"
+    empty = f"{path} holds no model: there is no {CONFIG} in it"
     raise ModelFileError(
-        f"{problem}: expected a run folder, a saved model folder or the name of a shipped model "
-        f"({', '.join(SHIPPED) or 'there are none yet'})"
+        f"{empty if path.is_dir() else f'no model {name}'}: expected a run folder, a saved model "
+        f"folder or the name of a shipped model ({', '.join(SHIPPED)})"
     )
 
 
 def shipped(name: str, kind: str) -> Path:
     """The folder of a shipped model, called ``mnist`` or ``mnist-classifier``."""
+    known = {found: folder for found, folder in SHIPPED.items() if read_kind(folder) == kind}
     for candidate in (name, f"{name}-{kind}"):
-        folder = SHIPPED.get(candidate)
-        if folder is not None and read_kind(folder) == kind:
-            return folder
-    known = [found for found, folder in SHIPPED.items() if read_kind(folder) == kind]
-    raise ModelFileError(
-        f"no {kind} {name!r} comes with the package; there "
-        + (f"are {', '.join(known)}" if known else "are none yet: train one, or load a folder")
-    )
+        if candidate in known:
+            return known[candidate]
+    there = ", ".join(known) or "none yet: train one, or load a folder"
+    raise ModelFileError(f"no {kind} {name!r} comes with the package; there are {there}")
 
 
 def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> None:
@@ -76,15 +61,9 @@ def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> 
 
 
 def export_model(source: Path, target: Path, half: bool = True) -> float:
-    """Copy a model folder, with the weights in half precision if wanted.
+    """Copy a model folder, but not its data set's place, with weights in half precision or as is.
 
-    The folder of the data set stays out: it is a place on the machine where the model was trained.
-
-    Returns:
-        How far rounding moved any weight, as a share of the largest of its tensor.
-
-    Raises:
-        ModelFileError: half precision cannot hold a weight.
+    Returns how far rounding moved any weight, as a share of the largest of its tensor.
     """
     config, state, moved = read_config(source), load_file(source / WEIGHTS), 0.0
     if isinstance(config.get("data"), dict):
@@ -92,14 +71,14 @@ def export_model(source: Path, target: Path, half: bool = True) -> float:
     for name, tensor in state.items() if half else ():
         if not tensor.is_floating_point() or not tensor.numel():
             continue
-        rounded = tensor.half()
+        rounded, largest = tensor.half(), float(tensor.abs().max())
         if not bool(rounded.isfinite().all()):
             raise ModelFileError(
-                f"{source}: {name} reaches {float(tensor.abs().max()):g}, which half precision "
-                f"cannot hold; keep the precision as it is (--precision kept)"
+                f"{source}: {name} reaches {largest:g}, which half precision cannot hold; keep the "
+                "precision as it is (--precision kept)"
             )
-        largest = float(tensor.abs().max()) or 1.0
-        moved = max(moved, float((rounded.to(tensor.dtype) - tensor).abs().max()) / largest)
+        error = float((rounded.to(tensor.dtype) - tensor).abs().max())
+        moved = max(moved, error / (largest or 1.0))
         state[name] = rounded
     _write(target, state, config)
     return moved
@@ -114,9 +93,7 @@ def _write(folder: Path, state: dict[str, Tensor], config: dict[str, Any]) -> No
 
 def read_config(folder: str | Path, kind: str | None = None) -> dict[str, Any]:
     """The configuration of a saved model, of that kind if one is given."""
-    path = Path(folder) / CONFIG
-    if not path.is_file():
-        raise ModelFileError(f"{folder} holds no model: there is no {CONFIG} in it")
+    path = _existing(folder, CONFIG, "model")
     try:
         config = json.loads(path.read_text())
     except (ValueError, UnicodeDecodeError) as error:
@@ -135,9 +112,7 @@ def read_kind(folder: str | Path) -> str:
 
 def load_weights(folder: str | Path, model: nn.Module) -> None:
     """Read the weights of a saved model into one of the same configuration."""
-    path = Path(folder) / WEIGHTS
-    if not path.is_file():
-        raise ModelFileError(f"{folder} holds no weights: there is no {WEIGHTS} in it")
+    path = _existing(folder, WEIGHTS, "weights")
     try:
         state = load_file(path)
     except (SafetensorError, OSError) as error:
@@ -147,30 +122,33 @@ def load_weights(folder: str | Path, model: nn.Module) -> None:
     load_packed_state(model, state, str(path))
 
 
+def _existing(folder: str | Path, name: str, what: str) -> Path:
+    if not (path := Path(folder) / name).is_file():
+        raise ModelFileError(f"{folder} holds no {what}: there is no {name} in it")
+    return path
+
+
 def packed_state(model: nn.Module) -> dict[str, Tensor]:
     """The state of a model with the masked entries of its Mint layers left out."""
-    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-    for name, mask in _masks(model).items():
-        state[name] = state[name][mask]
-    return {name: tensor.contiguous() for name, tensor in state.items()}
+    state, masks = model.state_dict(), _masks(model)
+    packed = {name: t.detach().cpu()[masks.get(name, ...)] for name, t in state.items()}
+    return {name: tensor.contiguous() for name, tensor in packed.items()}
 
 
+@torch.no_grad()
 def load_packed_state(model: nn.Module, state: dict[str, Tensor], source: str) -> None:
     """The reverse of `packed_state`; raises if names or sizes differ."""
     own, masks = model.state_dict(), _masks(model)
+    misfit = f"{source} does not fit its configuration"
     if different := sorted(own.keys() ^ state.keys()):
         raise ModelFileError(
-            f"{source} does not fit its configuration: {len(different)} tensors differ in name, "
-            f"the first is {different[0]}"
+            f"{misfit}: {len(different)} tensors differ in name, the first is {different[0]}"
         )
     for name, tensor in own.items():
         stored, mask = state[name], masks.get(name)
         expected = (int(mask.sum()),) if mask is not None else tuple(tensor.shape)
-        if tuple(stored.shape) != expected:
-            raise ModelFileError(
-                f"{source} does not fit its configuration: {name} has shape "
-                f"{tuple(stored.shape)}, expected {expected}"
-            )
+        if (shape := tuple(stored.shape)) != expected:
+            raise ModelFileError(f"{misfit}: {name} has shape {shape}, expected {expected}")
         if stored.is_floating_point() and not bool(stored.isfinite().all()):
             raise ModelFileError(f"{source}: {name} holds NaN or infinite weights")
         if name.endswith(("variance", "running_var")) and bool((stored < 0).any()):
@@ -178,12 +156,8 @@ def load_packed_state(model: nn.Module, state: dict[str, Tensor], source: str) -
                 f"{source} is damaged: {name}, the variances of a normalization, holds negative "
                 "numbers; take another copy of the file"
             )
-        stored = stored.to(tensor.device, tensor.dtype)
-        with torch.no_grad():
-            if mask is None:
-                tensor.copy_(stored)
-            else:
-                tensor.zero_()[mask.to(tensor.device)] = stored
+        whole = ... if mask is None else mask.to(tensor.device)
+        tensor.zero_()[whole] = stored.to(tensor.device, tensor.dtype)
 
 
 def _masks(model: nn.Module) -> dict[str, Tensor]:

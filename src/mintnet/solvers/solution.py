@@ -108,13 +108,16 @@ def checked(
     tolerance: float,
     steps: int | Tensor = 0,
     evaluations: int | Tensor = 1,
+    failure: Tensor | None = None,
 ) -> Solution:
     """Values with their residuals, one a sample: verified where these are within the tolerance.
 
-    An infinite residual means that a sample diverged.
+    The others have the status ``failure``; if none is given, a sample with an infinite residual
+    diverged and any other ran out of steps.
     """
-    left = torch.where(residual.isfinite(), int(Status.OUT_OF_STEPS), int(Status.DIVERGED))
-    status = torch.where(residual <= tolerance, int(Status.CONVERGED), left)
+    if failure is None:
+        failure = torch.where(residual.isfinite(), int(Status.OUT_OF_STEPS), int(Status.DIVERGED))
+    status = torch.where(residual <= tolerance, int(Status.CONVERGED), failure)
     none = torch.zeros_like(status)
     return Solution(
         name, fill_failures(value, status), status, residual, none + steps, none + evaluations

@@ -1,0 +1,122 @@
+"""Bijections that only put entries in another place: log-determinant 0."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+
+from mintnet.bijections.base import AnalyticBijection
+from mintnet.calculus.masks import check_positive
+
+
+class Permutation(AnalyticBijection):
+    """Outputs are inputs in another order or shape, as `value` and `invert` say."""
+
+    permutes = True
+
+    @abstractmethod
+    def value(self, x: Tensor) -> Tensor:
+        """The entries of x at their new places."""
+
+    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.value(x), x.new_zeros(len(x))
+
+    def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.value(x), torch.zeros_like(x)
+
+    def to_input_order(self, z: Tensor) -> Tensor:
+        return self.invert(z)
+
+
+class Squeeze(Permutation):
+    """Each k × k block of pixels becomes k² channels at a k-th of the resolution.
+
+    Channel c at row offset a and column offset b goes to channel (k·a + b)·C + c.
+
+    Shapes: (batch, C, H, W) → (batch, k²·C, H/k, W/k).
+
+    Examples:
+        >>> Squeeze(2, (1, 2, 2))(torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]]))[0].flatten().tolist()
+        [1.0, 2.0, 3.0, 4.0]
+    """
+
+    event_shape: tuple[int, int, int]
+
+    def __init__(self, factor: int, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        check_positive(factor=factor)
+        if shape[1] % factor or shape[2] % factor:
+            raise ValueError(
+                f"cannot squeeze {shape[1]}×{shape[2]} pixels by {factor}: height and width must "
+                f"be multiples of {factor}"
+            )
+        self.factor, self.event_shape = factor, (shape[0], shape[1], shape[2])
+
+    @property
+    def output_shape(self) -> tuple[int, int, int]:
+        c, h, w = self.event_shape
+        return c * self.factor**2, h // self.factor, w // self.factor
+
+    def value(self, x: Tensor) -> Tensor:
+        k, (c, h, w) = self.factor, self.event_shape
+        blocks = x.reshape(-1, c, h // k, k, w // k, k).permute(0, 3, 5, 1, 2, 4)
+        return blocks.reshape(-1, *self.output_shape)
+
+    def invert(self, z: Tensor) -> Tensor:
+        k, (c, h, w) = self.factor, self.event_shape
+        blocks = z.reshape(-1, k, k, c, h // k, w // k).permute(0, 3, 4, 1, 5, 2)
+        return blocks.reshape(-1, c, h, w)
+
+    def extra_repr(self) -> str:
+        return f"{self.factor}, {self.event_shape}"
+
+
+class Flip(Permutation):
+    """Reverse all axes of a sample, which turns a lower triangular map into an upper one.
+
+    Examples:
+        >>> Flip()(torch.tensor([[1.0, 2.0, 3.0]]))[0]
+        tensor([[3., 2., 1.]])
+    """
+
+    def value(self, x: Tensor) -> Tensor:
+        return x.flip(tuple(range(1, x.dim())))
+
+    def invert(self, z: Tensor) -> Tensor:
+        return self.value(z)
+
+
+class Reshape(Permutation):
+    """Samples of one shape as samples of another, in the same order; images as vectors and back.
+
+    Examples:
+        >>> Reshape((1, 2, 2), (4,))(torch.zeros(3, 1, 2, 2))[0].shape
+        torch.Size([3, 4])
+    """
+
+    event_shape: tuple[int, ...]
+
+    def __init__(self, shape: tuple[int, ...], into: tuple[int, ...]) -> None:
+        super().__init__()
+        if math.prod(shape) != math.prod(into):
+            raise ValueError(
+                f"samples of shape {tuple(shape)} have {math.prod(shape)} entries and cannot take "
+                f"the shape {tuple(into)}, which has {math.prod(into)}"
+            )
+        self.event_shape, self.into = tuple(shape), tuple(into)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self.into
+
+    def value(self, x: Tensor) -> Tensor:
+        return x.reshape(-1, *self.into)
+
+    def invert(self, z: Tensor) -> Tensor:
+        return z.reshape(-1, *self.event_shape)
+
+    def extra_repr(self) -> str:
+        return f"{self.event_shape}, {self.into}"
