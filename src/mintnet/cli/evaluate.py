@@ -116,11 +116,11 @@ class Evaluate(DataOptions, Command):
     ) -> dict[str, Any]:
         from mintnet.figures.classification import evaluation_picture
         from mintnet.models.labelled import ImageClassifier
-        from mintnet.training import evaluate_classifier
+        from mintnet.training import evaluate
         from mintnet.training.devices import is_first_process
 
         assert isinstance(opened.model, ImageClassifier)
-        found = evaluate_classifier(opened.model, data, batch_size=self.batch_size, devices=devices)
+        found = evaluate(opened.model, data, batch_size=self.batch_size, devices=devices)
         figures = found.to_dict()
         if not is_first_process():
             return figures

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from mintnet.training.recipe import Recipe
 
+DECAY = 0.1
+"""Of the learning rate at a milestone."""
 MOMENTUM = 0.95
 RMS = 0.2
 """Root mean square of Muon's steps at a learning rate of 1, about Adam's (Liu et al., 2025)."""
@@ -28,11 +30,9 @@ def learning_rate(recipe: Recipe, step: int, total: int) -> float:
     """
     share = step / max(total, 1)
     if recipe.schedule == "step":
-        factor = recipe.decay ** sum(share >= milestone for milestone in recipe.milestones)
-    elif recipe.schedule == "cosine":
-        factor = 0.5 * (1 + math.cos(math.pi * share))
+        factor = DECAY ** sum(share >= milestone for milestone in recipe.milestones)
     else:
-        factor = min(1.0, (1 - share) / (1 - recipe.hold))
+        factor = 0.5 * (1 + math.cos(math.pi * share))
     if recipe.warmup:
         factor *= min(1.0, (step + 1) / recipe.warmup)
     return recipe.learning_rate * factor
@@ -43,8 +43,7 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """The optimizer of a recipe, with its learning rate in a tensor so that a graph can read it.
 
-    Fused optimizers leave a step out where ``found_inf`` is 1; `Muon` does too. ``dtype`` is that
-    of Muon's matrix products.
+    Fused optimizers leave a step out where ``found_inf`` is 1; `Muon` does too.
     """
     kernels, others = kernels_of(model)
     device = others[0].device
@@ -108,8 +107,7 @@ class Muon(torch.optim.Adam):
         m ← β m + (1 − β) g,   W ← W − α c U Vᵀ,   where U S Vᵀ = (1 − β) g + β m
 
     Each kernel is a matrix with one row for each output, c makes entries move by 0.2 α in the root
-    mean square, and masked entries stay 0. ``kernels`` come with their masks, None for no mask;
-    ``dtype`` is that of the matrix products; ``options`` are those of `torch.optim.Adam`.
+    mean square, and entries that its mask clears stay 0. ``dtype`` is that of matrix products.
     """
 
     def __init__(
@@ -128,21 +126,16 @@ class Muon(torch.optim.Adam):
         self.stacks = list(stacks.values())
         """Kernels of one shape, all or none with a mask, whose steps are computed together."""
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One step; none where ``found_inf`` is 1, as for torch's fused optimizers."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
         groups = self.param_groups
         for stack in self.stacks:
             self._orthogonal_step(stack, groups[0]["lr"])
+        self.param_groups = groups[1:] if self.masks else groups
         try:
-            self.param_groups = [g for g in groups if not self.masks or g is not groups[0]]
-            super().step()
+            super().step()  # Adam, of what is no kernel
         finally:
             self.param_groups = groups
-        return loss
 
     @torch.no_grad()
     def _orthogonal_step(self, stack: list[nn.Parameter], rate: float | Tensor) -> None:
