@@ -121,7 +121,7 @@ class Evaluate(DataOptions, Command):
 
         assert isinstance(opened.model, ImageClassifier)
         found = evaluate(opened.model, data, batch_size=self.batch_size, devices=devices)
-        figures = found.to_dict()
+        figures: dict[str, Any] = found.to_dict()
         if not is_first_process():
             return figures
         names, share = opened.class_names(data.name), 100 * found.accuracy

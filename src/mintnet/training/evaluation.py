@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -124,19 +124,13 @@ class Accuracy:
         columns = {"label": self.labels, "predicted": self.predictions}
         columns["confidence"] = self.confidence
         bins = self.calibration
+        lists = {name: column.tolist() for name, column in vars(bins).items()}
         return {
-            "accuracy": self.accuracy,
-            "standard_error": self.standard_error,
+            **{name: getattr(self, name) for name in ("accuracy", "standard_error", "nats")},
             "errors": int((~self.right).sum()),
             "images": len(self.labels),
-            "nats": self.nats,
             "confusion": self.confusion.tolist(),
-            "calibration": {
-                "expected_calibration_error": bins.error,
-                "counts": bins.counts.long().tolist(),
-                "confidence": bins.confidence.tolist(),
-                "accuracy": bins.accuracy.tolist(),
-            },
+            "calibration": {"expected_calibration_error": bins.error, **lists},
             "most_confident_mistakes": [
                 {"image": k, **{name: column[k].item() for name, column in columns.items()}}
                 for k in self.mistakes(mistakes).tolist()
@@ -144,10 +138,6 @@ class Accuracy:
         }
 
 
-@overload
-def evaluate(model: Flow, data: ImageData, **options: Any) -> Evaluation: ...
-@overload
-def evaluate(model: ImageClassifier, data: ImageData, **options: Any) -> Accuracy: ...
 @torch.no_grad()
 def evaluate(
     model: Flow | ImageClassifier,
@@ -157,11 +147,11 @@ def evaluate(
     seed: int = 0,
     batch_size: int = 100,
     devices: Devices | None = None,
-) -> Evaluation | Accuracy:
-    """Bits per dimension or accuracy over all images, in true float32 (or the model's float64).
+) -> Any:
+    """`Evaluation` of a flow or `Accuracy` of a classifier, in true float32 (or its float64).
 
-    The noise of an image follows from seed, draw and its place, so that bits per dimension are
-    those of `Flow.bits_per_dim` whatever the batch size and the number of processes.
+    The noise of an image follows from seed, draw and its place: figures do not depend on the
+    batch size or the number of processes.
 
     Examples:
         >>> from mintnet import Classifier

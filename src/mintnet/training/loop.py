@@ -35,10 +35,7 @@ SLOW_VALIDATION = ((SMALL, None), (1024, 256), (math.inf, 64))
 
 
 class Run:
-    """A run: `fit` is the loop. All that it must remember is a step number and the step's tensors.
-
-    ``state`` is the checkpoint to go on from.
-    """
+    """A run, new or from the ``state`` of a checkpoint; `fit` is the loop."""
 
     def __init__(
         self,
@@ -76,8 +73,7 @@ class Run:
         if device.type == "cuda" and self.images.numel() < torch.cuda.mem_get_info(device)[0] // 3:
             self.images = self.images.to(device)
             self.labels = None if self.labels is None else self.labels.to(device)
-        self.saved_with = {"preset": recipe.preset, "data": describe(recipe, data)}
-        self.saved_with["validation"] = recipe.validation
+        self.about = {"preset": recipe.preset, "data": describe(recipe, data)}
         self.train: dict[str, float] = {}
         self.validation: dict[str, float] = {}
         self.left_out = 0  # of the last steps in a row
@@ -125,7 +121,9 @@ class Run:
                     self._save()  # before samples, which take time
                 if last or self._samples_due():
                     self._sample(last)
-                if not last and self._stop_asked(outcome):
+                # several processes stop at the same step, which they agree on
+                asked = outcome.stop if fabric.world_size > 1 else self.interruption.asked
+                if asked and not last:
                     self._save()
                     raise KeyboardInterrupt(
                         f"interrupted; step {self.done} is saved, and --resume goes on from there"
@@ -257,12 +255,8 @@ class Run:
     def _save_model(self, name: str) -> None:
         """The EMA weights, or the weights where there is no average, as a model folder."""
         if self.fabric.is_global_zero:
-            model = self.step.averaged.model
-            model.save(self.folder.path / name, **self.saved_with, step=self.done)
-
-    def _stop_asked(self, outcome: Outcome) -> bool:
-        """Whether Ctrl-C came; several processes stop at the same step, which they agree on."""
-        return self.interruption.asked if self.fabric.world_size == 1 else outcome.stop
+            about = {**self.about, "validation": self.recipe.validation, "step": self.done}
+            self.step.averaged.model.save(self.folder.path / name, **about)
 
     def _give_up(self, reason: str) -> None:
         last = self.folder.last

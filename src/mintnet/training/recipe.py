@@ -68,7 +68,6 @@ class Recipe:
     milestones: tuple[float, ...] = option((), "optimization", "Of step: shares of the run.")
     warmup: int = option(0, "optimization", "Steps over which the learning rate rises.")
     adam: bool = option(False, "optimization", "Adam instead of AMSGrad.")
-    muon: bool = option(False, "optimization", "Muon for kernels; AMSGrad or Adam for the rest.")
     eps: float = option(1e-4, "optimization", "ε of AMSGrad and Adam.")
     weight_decay: float = option(0.0, "optimization", "Of kernels, decoupled as in AdamW.")
     label_smoothing: float = option(0.0, "optimization", "Share of a label spread over classes.")
@@ -100,15 +99,11 @@ class Recipe:
                 for one in value if isinstance(value, tuple) else (value,):
                     if one is not None and not fits(one):
                         raise ValueError(f"{name} must be {words}; got {one}")
-        if self.muon and self.weight_decay:
-            raise ValueError("there is no weight decay with Muon; leave out one of the two")
 
     @staticmethod
     def of(preset: str, **given: Any) -> Recipe:
         """The preset's recipe with the options that are given; None means not given."""
         given = {name: value for name, value in given.items() if value is not None}
-        if given.get("muon"):
-            given.setdefault("weight_decay", 0.0)  # a preset's is not meant
         recipe = recipe_for(preset)
         if unknown := sorted(given.keys() - OPTIONS.keys()):
             raise ValueError(f"unknown option {unknown[0]!r}; expected one of {', '.join(OPTIONS)}")

@@ -89,7 +89,7 @@ def _train(
     task = build_task(replace(recipe, init=None) if state else recipe, data)
     task.fast, words = fast_path(task, recipe.precision, devices, recipe.plain)
     total, begun = recipe.steps(order.per_epoch), state["step"] if state else 0
-    known = {"preset": preset, "run": str(folder.path), "figure": task.figures[0]}
+    known: dict[str, Any] = {"preset": preset, "run": str(folder.path), "figure": task.figures[0]}
     known |= {"resumed_from": begun if saved else None, "epochs": -(-total // order.per_epoch)}
     if state and begun >= total:
         progress.note(f"{folder.path} is finished: {begun} steps; --epochs extends it")

@@ -73,7 +73,7 @@ class Step:
         if recipe.ema:
             kept = self.averaged.model.requires_grad_(False)
             self._averages = [*kept.parameters(), *float_buffers(kept)]
-        self.optimizer = make_optimizer(model, recipe, task.fast.dtype if task.fast else None)
+        self.optimizer = make_optimizer(model, recipe)
         self.batch: Batch | None = None  # each call fills it, at the same place in memory
         self.epoch = torch.zeros((), dtype=torch.long, device=self.device)
         self.rate, self.stop = torch.zeros(2, device=self.device).unbind()
@@ -133,15 +133,18 @@ class Step:
             told = (norm, bad, self.is_finite(), self.stop > 0)
             return torch.stack([*means, *(one.to(means.dtype) for one in told)])
 
-    def _fill(self, *tensors: Tensor | None) -> None:
-        """Put images, labels and index where the captured step reads them."""
+    def _fill(self, images: Tensor, labels: Tensor | None, index: Tensor) -> None:
+        """Put a batch where the captured step reads it."""
         if self.batch is None:
-            places: Any = [t if t is None else t.to(self.device).clone() for t in tensors]
-            self.batch = Batch(*places, stream(self.recipe.seed, "noise"), self.epoch)
-        places = (self.batch.images, self.batch.labels, self.batch.index)
-        for place, tensor in zip(places, tensors, strict=True):
-            if place is not None:
-                place.copy_(tensor, non_blocking=True)
+            images, index = images.to(self.device, copy=True), index.to(self.device, copy=True)
+            labels = None if labels is None else labels.to(self.device, copy=True)
+            seed = stream(self.recipe.seed, "noise")
+            self.batch = Batch(images, labels, index, seed, draw=self.epoch)
+            return
+        self.batch.images.copy_(images, non_blocking=True)
+        self.batch.index.copy_(index, non_blocking=True)
+        if self.batch.labels is not None and labels is not None:
+            self.batch.labels.copy_(labels, non_blocking=True)
 
     def _sum_over_processes(self, means: Tensor) -> None:
         """Gradients and means summed, statistics averaged over all processes: one collective."""
