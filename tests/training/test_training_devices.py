@@ -12,7 +12,6 @@ from training_processes import TINY, finish, start, state
 from mintnet.data import load
 from mintnet.models.locate import load_flow
 from mintnet.training import Devices, RunError, evaluate, is_first_process
-from mintnet.training.devices import float32_math
 from mintnet.training.task import DensityTask
 
 BATCH = {"batch_size": 9}  # 5 and 4 images
@@ -135,14 +134,6 @@ def test_devices_that_are_not_there(tmp_path, tiny):
         pytest.skip("there is a GPU")
     with pytest.raises(RunError, match="these devices cannot be had"):
         tiny(tmp_path / "run", accelerator="cuda")
-
-
-def test_true_float32_is_restored_afterwards():
-    before = torch.backends.cudnn.allow_tf32
-    with float32_math(tf32=False):
-        assert not torch.backends.cudnn.allow_tf32
-        assert not torch.backends.cuda.matmul.allow_tf32
-    assert torch.backends.cudnn.allow_tf32 == before
 
 
 def test_validation_is_in_true_float32(tmp_path, tiny, monkeypatch):

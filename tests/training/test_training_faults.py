@@ -10,10 +10,9 @@ import torch
 from training_processes import before_step, contents, same_state, state, stopped_at
 
 from mintnet import files
-from mintnet.models import Classifier
 from mintnet.models.locate import load_flow
 from mintnet.training import RunError, RunFolder, train
-from mintnet.training.task import ClassificationTask, DensityTask
+from mintnet.training.task import DensityTask
 
 
 @pytest.mark.parametrize(
@@ -138,7 +137,7 @@ def test_a_step_that_is_not_finite_is_left_out(tmp_path, tiny, monkeypatch, ema)
 
     outliers(monkeypatch, (7, 8))
     before_step(monkeypatch, keep)
-    options = {"max_steps": 30, "ema": ema, "report_every": 1}
+    options = {"max_steps": 30, "ema": ema}
     figures = tiny(tmp_path / "whole", **options)
     assert (figures["steps"], figures["steps_left_out"]) == (30, 2)
     assert math.isfinite(figures["train"]["bpd"])
@@ -150,29 +149,6 @@ def test_a_step_that_is_not_finite_is_left_out(tmp_path, tiny, monkeypatch, ema)
     rest = tiny(tmp_path / "run", resume=True, **options)
     assert (rest["steps_left_out"], rest["resumed_from"]) == (2, 10)
     assert same_state(tmp_path / "whole", tmp_path / "run")
-
-
-@pytest.mark.parametrize("far", [math.inf, 1.0])
-def test_a_step_left_out_leaves_the_statistics_of_a_classifier(tmp_path, monkeypatch, far):
-    """Also where its activations are not finite, and so the statistics that it leaves."""
-    measure, prepared, calls, seen = ClassificationTask.measure, Classifier.prepared, [], {}
-
-    def far_out(self, batch):
-        calls.append(batch)
-        seen[len(calls)] = [b.clone() for b in self.model.buffers()]
-        found = measure(self, batch)
-        return {**found, "loss": found["loss"] * math.inf} if len(calls) == 7 else found
-
-    def with_a_pixel(self, images):
-        return prepared(self, images) * (far if len(calls) == 7 else 1.0)
-
-    monkeypatch.setattr(ClassificationTask, "measure", far_out)
-    monkeypatch.setattr(Classifier, "prepared", with_a_pixel)
-    small = {"pairs": (1, 1), "filters": (3, 1), "batch_size": 16, "max_steps": 20}
-    figures = train("digits-classifier", tmp_path / "run", validation=0.0, ema=0.5, **small)
-    assert (figures["steps"], figures["steps_left_out"]) == (20, 1)
-    assert all(torch.equal(a, b) for a, b in zip(seen[7], seen[8], strict=True))
-    assert not all(torch.equal(a, b) for a, b in zip(seen[8], seen[9], strict=True))
 
 
 def test_steps_that_are_never_finite_stop_the_run(tmp_path, tiny, monkeypatch):

@@ -9,13 +9,9 @@ from torch import distributions as D
 from mintnet.data import ImageData, load
 from mintnet.models import Flow, MintNetConfig
 from mintnet.models.noise import uniform_noise
-from mintnet.training import (
-    RunError,
-    evaluate,
-    gaussian_bits_per_dim,
-    histogram_bits_per_dim,
-)
-from mintnet.training.data import data_of
+from mintnet.models.storage import read_config
+from mintnet.training import RunError, evaluate
+from mintnet.training.data import images_for
 
 
 def affine_flow(shape, t=1.0, bias=0.0, lam=0.05, levels=17):
@@ -62,28 +58,6 @@ def test_probabilities_of_all_images_sum_to_the_mass_inside_the_cube():
     assert mass == pytest.approx(inside, abs=1e-6)
 
 
-def test_a_gaussian_flow_and_the_gaussian_baseline_agree():
-    torch.manual_seed(0)
-    images = torch.randint(0, 17, (4000, 1, 1, 1)).byte()
-    data = ImageData("grey", images, levels=17)
-    y = (images.double() + 0.5) / 17
-    y = torch.logit(0.05 + 0.9 * y)
-    t = float(1 / y.std())
-    flow = affine_flow((1, 1, 1), t, float(-y.mean() * t))
-    ours = evaluate(flow, data, batch_size=4000).bits_per_dim
-    assert gaussian_bits_per_dim(data, data, 0.05) == pytest.approx(ours, abs=0.01)
-
-
-def test_the_histogram_of_uniform_pixels():
-    torch.manual_seed(0)
-    train, test = (
-        ImageData("noise", torch.randint(0, 8, (n, 1, 2, 2)).byte(), levels=8) for n in (20000, 500)
-    )
-    assert histogram_bits_per_dim(train, test) == pytest.approx(3, abs=1e-2)
-    with pytest.raises(ValueError, match="of one kind"):
-        histogram_bits_per_dim(train, ImageData("noise", test.images, levels=9))
-
-
 @pytest.mark.parametrize("batch_size", [1, 7, 64, 1000])
 def test_evaluation_is_bits_per_dim_whatever_the_batch(batch_size):
     torch.manual_seed(1)
@@ -107,5 +81,5 @@ def test_a_model_of_other_images():
 def test_a_model_that_does_not_say_what_it_is_for(tmp_path):
     Flow.preset("digits").save(tmp_path)
     with pytest.raises(RunError, match="which data set"):
-        data_of(tmp_path)
-    assert len(data_of(tmp_path, name="digits")) == 360
+        images_for(read_config(tmp_path), "model")
+    assert len(images_for(read_config(tmp_path), "model", name="digits")) == 360

@@ -87,9 +87,9 @@ def test_the_first_interruption_cancels_samples(tmp_path, tiny, monkeypatch):
     assert not (tmp_path / "run" / "samples").exists()
 
 
-@pytest.mark.parametrize("muon", [False, True])
-def test_resume_in_the_middle_of_an_epoch(tmp_path, tiny, monkeypatch, muon):
-    options = {"max_steps": 12, "muon": muon, "augmentation": "flip"}
+@pytest.mark.parametrize("preset", ["digits", "digits-classifier"])
+def test_resume_in_the_middle_of_an_epoch(tmp_path, tiny, monkeypatch, preset):
+    options = {"preset": preset, "max_steps": 12, "ema": 0.9, "augmentation": "crop-flip"}
     tiny(tmp_path / "whole", **options)
     stopped_at(monkeypatch, tiny, tmp_path / "cut", 8, **options)
     assert tiny(tmp_path / "cut", resume=True, **options)["resumed_from"] == 5

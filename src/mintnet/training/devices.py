@@ -9,10 +9,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, get_args
 
 import torch
+from torch.utils._triton import has_triton
 
 from mintnet.training.folder import RunError
 from mintnet.training.recipe import Accelerator
@@ -53,10 +53,8 @@ class Devices:
         if chosen == "auto":
             return chosen, nodes
         if not chosen.isdecimal() or int(chosen) < 1 or nodes < 1:
-            raise ValueError(
-                f"devices is a positive number or auto, and nodes a positive number; got {chosen} "
-                f"and {nodes}"
-            )
+            words = "devices is a positive number or auto, and nodes a positive number"
+            raise ValueError(f"{words}; got {chosen} and {nodes}")
         return int(chosen), nodes
 
 
@@ -127,12 +125,8 @@ def fast_path(
 
 def why_not_compiled() -> str:
     """Why torch.compile cannot be used on the GPU, or nothing if it can."""
-    try:
-        import_module("triton")
-    except Exception as error:  # a damaged build can raise anything
-        return f"Triton is not installed, or damaged ({type(error).__name__})"
-    if torch.cuda.get_device_capability() < (7, 0):
-        return "this GPU is too old for Triton"
+    if not has_triton():
+        return "Triton is not installed, or this GPU is too old for it"
     if not any(shutil.which(name) for name in (os.environ.get("CC") or "gcc", "gcc", "clang")):
         return "there is no C compiler, which Triton needs"
     return ""

@@ -9,7 +9,7 @@ from typing import Any
 
 from mintnet.data import ImageData
 from mintnet.files import clear_scraps
-from mintnet.training.build import build_task, options_of_model, size_warning
+from mintnet.training.build import build_task, options_of_model
 from mintnet.training.data import Order, describe, load_images
 from mintnet.training.devices import (
     Devices,
@@ -114,25 +114,16 @@ def _train(
     ):
         run = Run(recipe, data, order, task, folder, progress, fabric, state)
         run.fit()
-    return {**known, **_figures(folder, total, run.state(), run.train, run.validation)}
+    last = {"train": run.train, "validation": run.validation}
+    return {**known, **_figures(folder, total, run.state()), **last}
 
 
-def _figures(
-    folder: RunFolder,
-    total: int,
-    state: dict[str, Any],
-    train: dict[str, float] | None = None,
-    validation: dict[str, float] | None = None,
-) -> dict[str, Any]:
+def _figures(folder: RunFolder, total: int, state: dict[str, Any]) -> dict[str, Any]:
     """What has been reached, as plain data."""
-    return {
-        "steps": state["step"],
-        "finished": state["step"] >= total,
-        "steps_left_out": sum(row["kind"] == "left out" for row in folder.metrics()),
-        "train": train or {},
-        "validation": validation or {},
-        **{name: state[name] for name in ("seconds", "best", "best_step")},
-    }
+    left_out = sum(row["kind"] == "left out" for row in folder.metrics())
+    reached = {name: state[name] for name in ("seconds", "best", "best_step")}
+    reached |= {"steps": state["step"], "finished": state["step"] >= total}
+    return {"train": {}, "validation": {}, "steps_left_out": left_out, **reached}
 
 
 def _recipe(
@@ -179,9 +170,6 @@ def _first_words(recipe: Recipe, data: ImageData, order: Order, new: bool) -> It
             f"started from {recipe.init}: its network; {recipe.validation:g} of the images held "
             f"out; the learning rate rises over {recipe.warmup} steps"
         )
-    warning = size_warning(data.shape[1])
-    if new and recipe.preset == "folder" and recipe.pairs is None and warning:
-        yield f"warning: {warning}"
 
 
 def _check_same_images(folder: RunFolder, before: dict[str, Any], now: dict[str, Any]) -> None:
