@@ -11,7 +11,7 @@ from training_processes import TINY, finish, start, state
 
 from mintnet.data import load
 from mintnet.models.locate import load_flow
-from mintnet.training import Devices, RunError, evaluate, is_first_process
+from mintnet.training import Devices, RunError, is_first_process
 from mintnet.training.task import DensityTask
 
 BATCH = {"batch_size": 9}  # 5 and 4 images
@@ -123,12 +123,6 @@ def test_the_first_process(monkeypatch, environment, first):
     assert is_first_process() == first
 
 
-@pytest.mark.parametrize("wrong", [{"devices": "0"}, {"devices": "all"}, {"accelerator": "tpu"}])
-def test_devices_that_make_no_sense(wrong):
-    with pytest.raises(ValueError):
-        Devices(**wrong).resolved()
-
-
 def test_devices_that_are_not_there(tmp_path, tiny):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
@@ -149,9 +143,3 @@ def test_validation_is_in_true_float32(tmp_path, tiny, monkeypatch):
     tiny(tmp_path / "run", max_steps=2, precision="tf32")
     assert {tf32 for training, tf32 in seen if training} == {True}
     assert {tf32 for training, tf32 in seen if not training} == {False}
-
-
-def test_evaluate_wants_images_of_the_model(tmp_path, tiny):
-    tiny(tmp_path / "run", max_steps=1)
-    with pytest.raises(ValueError, match="draws must be at least 1"):
-        evaluate(load_flow(tmp_path / "run"), load("digits", "test"), draws=0)
