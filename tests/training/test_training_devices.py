@@ -14,14 +14,13 @@ from mintnet.models.locate import load_flow
 from mintnet.training import Devices, RunError, is_first_process
 from mintnet.training.task import DensityTask
 
-BATCH = {"batch_size": 9}  # 5 and 4 images
+BATCH = {**TINY, "batch_size": 9, "preset": "digits", "precision": "float64", "max_steps": 6}
+BATCH |= {"ema": 0.9, "clip": 50.0}  # 5 and 4 images
 
 
 def test_two_processes_match_one(tmp_path):
-    options = {**TINY, **BATCH, "preset": "digits", "precision": "float64", "max_steps": 6}
-    options |= {"ema": 0.9, "clip": 50.0}
-    one = start(run=str(tmp_path / "one"), **options)
-    two = start(run=str(tmp_path / "two"), devices="2", **options)
+    one = start(run=str(tmp_path / "one"), **BATCH)
+    two = start(run=str(tmp_path / "two"), devices="2", **BATCH)
     compare(tmp_path, finish(one), finish(two))
 
 
@@ -31,18 +30,23 @@ def test_two_machines_match_one(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    options = {**TINY, **BATCH, "preset": "digits", "precision": "float64", "max_steps": 6}
-    options |= {"ema": 0.9, "clip": 50.0}
     machines = []
     for rank in ("0", "1"):
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": rank}
         environment = {**os.environ, **place, "LOCAL_RANK": "0"}
-        machines.append(start(environment, run=str(tmp_path / "two"), nodes=2, **options))
-    one = finish(start(run=str(tmp_path / "one"), **options))
+        machines.append(start(environment, run=str(tmp_path / "two"), nodes=2, **BATCH))
+    one = finish(start(run=str(tmp_path / "one"), **BATCH))
     compare(tmp_path, one, finish(machines[0]))
     out, err = machines[1].communicate(timeout=100)
     assert machines[1].returncode == 0, err
     assert "{" not in out
+
+
+@pytest.mark.slow
+def test_two_processes_keep_one_set_of_statistics(tmp_path):
+    options = {**TINY, "preset": "digits-classifier", "max_steps": 4, "checkpoint_every": 2}
+    assert finish(start(run=str(tmp_path / "run"), devices="2", **options))["finished"]
+    assert all(value.isfinite().all() for value in state(tmp_path / "run")["model"].values())
 
 
 def compare(folder, one, two):

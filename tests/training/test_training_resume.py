@@ -75,14 +75,14 @@ def test_interrupted_twice_it_ends_at_once(tmp_path, tiny, monkeypatch):
 
 def test_the_first_interruption_cancels_samples(tmp_path, tiny, monkeypatch):
     def draw(*_, **__):
+        assert state(tmp_path / "run")["step"] == 3  # weights are saved before samples are drawn
         interrupt()
         time.sleep(5)
         pytest.fail("samples went on")
 
     monkeypatch.setattr(Sampler, "draw", draw)
     with pytest.raises(KeyboardInterrupt, match="step 3 is saved"):
-        tiny(tmp_path / "run", sample_every=3)
-    assert state(tmp_path / "run")["step"] == 3
+        tiny(tmp_path / "run", sample_every=3, checkpoint_every=3)
     assert not (tmp_path / "run" / "samples").exists()
 
 
@@ -95,8 +95,9 @@ def test_resume_in_the_middle_of_an_epoch(tmp_path, tiny, monkeypatch, preset):
     assert same_state(tmp_path / "whole", tmp_path / "cut")
 
 
-def test_resume_of_a_finished_run_does_nothing(tmp_path, tiny):
-    tiny(tmp_path / "run")
+def test_resume_begins_where_there_is_nothing_and_leaves_what_is_finished(tmp_path, tiny):
+    (tmp_path / "run").mkdir()
+    assert tiny(tmp_path / "run", resume=True)["resumed_from"] is None
     before = contents(tmp_path)
     figures = train("digits", tmp_path / "run", resume=True)
     assert figures["finished"] and figures["resumed_from"] == 10
