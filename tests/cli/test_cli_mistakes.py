@@ -40,7 +40,6 @@ MISTAKES = [
         ["train", "digits", "--schedule", "cosine", "--milestones", 0.5],
         ["milestones", "--schedule"],
     ),
-    (["train", "digits", "--schedule", "cosine", "--hold", 0.5], ["hold", "--schedule"]),
     (["train", "digits-classifer"], ["digits-classifer", "digits-classifier"]),
     (["bench", "invert", MODEL, "--repeats", 0], ["--repeats"]),
     (["bench", "invert", MODEL, "--count", 0], ["--count"]),

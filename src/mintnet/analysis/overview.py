@@ -24,7 +24,7 @@ from mintnet.models.labelled import ImageClassifier
 from mintnet.solvers import Solution, Solver
 
 if TYPE_CHECKING:
-    from mintnet.training.accuracy import Accuracy
+    from mintnet.training import Accuracy
 
 ITERATIONS = (1, 2, 4, 8, 16, 32, 64, 120)
 LARGE = 1024
@@ -161,7 +161,7 @@ def _measure_classifier(
     solver: Solver | None,
     stage: Stage,
 ) -> None:
-    from mintnet.training.accuracy import Accuracy
+    from mintnet.training import Accuracy
 
     if data.labels is None:
         raise ValueError(f"a classifier is measured on images with labels; {data.name} has none")

@@ -56,7 +56,7 @@ class Demo(Command):
         return figures
 
     def _train(self, out: Console) -> dict[str, Any]:
-        from mintnet.training import ConsoleProgress, train
+        from mintnet.training import Progress, train
 
         folder = free_folder(self.run_folder)
         out.print(f"Its run folder is {escape(str(folder))}.")
@@ -64,7 +64,7 @@ class Demo(Command):
             "digits",
             folder,
             resume=True,  # a run that was interrupted goes on
-            progress=ConsoleProgress(out),
+            progress=Progress(out),
             **({} if self.epochs is None else {"epochs": self.epochs}),
             seed=self.seed,
         )
@@ -220,13 +220,13 @@ def free_folder(folder: Path) -> Path:
 
 def _baselines(out: Console) -> dict[str, float]:
     """Bits per dimension of two simple models of the digits."""
+    from mintnet.cli.bench import benchmarks
     from mintnet.data import load
-    from mintnet.training import gaussian_bits_per_dim, histogram_bits_per_dim
 
-    train, test = load("digits", "train"), load("digits", "test")
+    simple, train, test = benchmarks("baselines"), load("digits", "train"), load("digits", "test")
     found = {
-        "Gaussian on the logits": gaussian_bits_per_dim(train, test),
-        "histogram of each pixel": histogram_bits_per_dim(train, test),
+        "Gaussian on the logits": simple.gaussian_bits_per_dim(train, test),
+        "histogram of each pixel": simple.histogram_bits_per_dim(train, test),
     }
     for name, value in found.items():
         out.print(f"{name}: {value:.3f} bits per dimension on the test images")

@@ -116,12 +116,12 @@ class Evaluate(DataOptions, Command):
     ) -> dict[str, Any]:
         from mintnet.figures.classification import evaluation_picture
         from mintnet.models.labelled import ImageClassifier
-        from mintnet.training import evaluate_classifier
+        from mintnet.training import evaluate
         from mintnet.training.devices import is_first_process
 
         assert isinstance(opened.model, ImageClassifier)
-        found = evaluate_classifier(opened.model, data, batch_size=self.batch_size, devices=devices)
-        figures = found.to_dict()
+        found = evaluate(opened.model, data, batch_size=self.batch_size, devices=devices)
+        figures: dict[str, Any] = found.to_dict()
         if not is_first_process():
             return figures
         names, share = opened.class_names(data.name), 100 * found.accuracy

@@ -13,7 +13,7 @@ from mintnet.figures.style import LIGHT, Theme, styled_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from mintnet.training.accuracy import Accuracy, Calibration
+    from mintnet.training import Accuracy, Calibration
 
 
 def draw_confusion(
