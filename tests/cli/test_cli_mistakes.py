@@ -64,7 +64,7 @@ MISTAKES = [
     (["verify", MODEL, "--out", "plot.doc"], ["plot.doc"]),
     (["reconstruct", MODEL, "--out", "empty"], ["empty"]),
     (["reconstruct", MODEL, "--count", 0], ["--count"]),
-    (["report", MODEL, "--out", "empty", "--samples", 1, "--reconstructions", 1], ["empty"]),
+    (["report", MODEL, "--out", "empty", "--samples", 1], ["empty"]),
     (["report", MODEL, "--samples", 0], ["--samples"]),
     (["sample", MODEL, "--json", "empty"], ["--json"]),
     (["sample", MODEL, "--json", "words.txt/s.json"], ["--json"]),
@@ -73,8 +73,6 @@ MISTAKES = [
     (["import-original", "nowhere.pth", "new"], ["nowhere.pth"]),
     (["import-original", "words.txt", "new"], ["words.txt"]),
     (["data", "get", "minst"], ["minst", "mnist"]),
-    (["export", "nowhere", "out"], ["no model nowhere"]),
-    (["export", MODEL, MODEL], ["not empty"]),
 ]
 
 
@@ -207,7 +205,6 @@ def test_import_of_a_classifier_has_no_logit(fails, fixtures):
 def test_damaged_data(fails, model):
     Path("data").mkdir()
     Path("data/train-images-idx3-ubyte").write_bytes(b"short")
-    assert fails(["data", "verify", "mnist", "data"], "missing or damaged")
     assert fails(["data", "get", "mnist", "data"], "train-images-idx3-ubyte")
     assert Path("data/train-images-idx3-ubyte").read_bytes() == b"short"
 

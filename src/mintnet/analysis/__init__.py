@@ -2,17 +2,22 @@
 
 from mintnet.analysis.explain import Explainer
 from mintnet.analysis.interpolation import ANGLES, codes_between, interpolate
-from mintnet.analysis.invertibility import ErrorCurve, Verification, error_curve, verify
-from mintnet.analysis.layers import LayerRow, layer_rows, residual_check, solved_layers
-from mintnet.analysis.overview import Amounts, Overview, overview
-from mintnet.analysis.reconstruction import Reconstruction, pixel_error, reconstruct
+from mintnet.analysis.layers import LayerRow, class_names, facts, layer_rows, residual_check
+from mintnet.analysis.overview import Headline, Overview, overview
+from mintnet.analysis.reconstruction import (
+    ErrorCurve,
+    Reconstruction,
+    Verification,
+    error_curve,
+    pixel_error,
+    reconstruct,
+    verify,
+)
 from mintnet.analysis.round_trip import RoundTrip, round_trip
-from mintnet.analysis.summary import Headline, class_names, facts
 from mintnet.analysis.tuning import Trial, tune_step
 
 __all__ = [
     "ANGLES",
-    "Amounts",
     "ErrorCurve",
     "Explainer",
     "Headline",
@@ -33,7 +38,6 @@ __all__ = [
     "reconstruct",
     "residual_check",
     "round_trip",
-    "solved_layers",
     "tune_step",
     "verify",
 ]

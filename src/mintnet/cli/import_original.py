@@ -27,7 +27,7 @@ class ImportOriginal(Command):
     """The data set it was trained on, to be remembered; mnist for grey images of 28 × 28."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.analysis.summary import by, kind_of
+        from mintnet.analysis.layers import by, kind_of
         from mintnet.data import NAMES
         from mintnet.models import Classifier, import_original
 
@@ -36,21 +36,16 @@ class ImportOriginal(Command):
             raise ValueError(f"unknown data set {self.preset!r}; one of {', '.join(NAMES)}")
         model = import_original(self.checkpoint, self.logit_lambda)
         preset = self.preset or ("mnist" if model.shape == (1, 28, 28) else None)
-        extra: dict[str, Any] = {"imported_from": self.checkpoint.name}
-        if preset is not None:
-            kind = "-classifier" if isinstance(model, Classifier) else ""
-            extra |= {"preset": f"{preset}{kind}", "data": {"name": preset}}
-        model.save(self.out, **extra)
+        classifier = isinstance(model, Classifier)
+        known = {"preset": f"{preset}{'-classifier' * classifier}", "data": {"name": preset}}
+        model.save(self.out, imported_from=self.checkpoint.name, **(known if preset else {}))
         if isinstance(model, Classifier):
-            layers = model.layers()
-            words = f"of {model.classes} classes, padded to {model.config.width} channels"
+            layers, words = model.layers(), f"of {model.classes} classes"
         else:
-            layers, filters = model.net.layers(), ", ".join(map(str, model.net.config.filters))
-            words = f"K = {filters}, λ = {model.logit.lam:g}"
-        out, count = console(), model.parameter_count()
-        out.print(
+            layers, words = model.net.layers(), f"λ = {model.logit.lam:g}"
+        count = model.parameter_count()
+        console().print(
             f"{escape(str(self.checkpoint))}: {kind_of(model)} with {len(layers)} Mint layers for "
-            f"{by(model.shape)} images, {words}, {count:,} parameters"
+            f"{by(model.shape)} images, {words}, {count:,} parameters\n{strong(self.out)}"
         )
-        out.print(strong(self.out))
         return {"out": self.out, **model.describe(), "parameters": count, "data": preset}

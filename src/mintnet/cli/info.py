@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mintnet.cli.command import Command
-from mintnet.cli.output import console, in_words, strong
+from mintnet.cli.output import console, print_table, strong
 
 if TYPE_CHECKING:
     from mintnet.models.base import Model
@@ -25,7 +25,7 @@ class Info(Command):
     """A run folder, a saved model folder, or the name of a shipped model or a preset."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.analysis.summary import facts, kind_of, layer_sizes
+        from mintnet.analysis.layers import facts, kind_of, layer_sizes
 
         model, config, origin = self._find()
         known = {"format", *model.describe()}
@@ -34,16 +34,14 @@ class Info(Command):
         out = console()
         out.print(f"{strong(self.model)}  {kind_of(model)} ({escape(origin)})")
         table = Table(box=None, show_header=False, pad_edge=False)
-        for label, value in [*facts(model), *((k, in_words(v)) for k, v in extra.items())]:
-            table.add_row(label, escape(value))
+        for label, value in [*facts(model), *extra.items()]:
+            if isinstance(value, dict):
+                value = ", ".join(f"{k} {v}" for k, v in value.items() if v not in (None, False))
+            table.add_row(label, escape(str(value)))
         out.print(table)
         if layers:
-            rows = Table(title="Layers", title_justify="left", title_style="bold")
-            for name in ("layer", "what it is", "parameters"):
-                rows.add_column(name, justify="left" if name == "what it is" else "right")
-            for number, (name, size) in enumerate(layers, 1):
-                rows.add_row(str(number), name, f"{size:,}")
-            out.print(rows)
+            rows = [(number, name, f"{size:,}") for number, (name, size) in enumerate(layers, 1)]
+            print_table(out, "Layers", ("layer", "what it is", "parameters"), rows)
         return {
             "model": self.model,
             "origin": origin,

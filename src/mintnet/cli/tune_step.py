@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mintnet.cli.command import Count, DataCommand, File
-from mintnet.cli.output import PLOTS, Tasks, check_output, console, write_picture
+from mintnet.cli.command import Count, DataCommand, File, check_positive
+from mintnet.cli.output import PLOTS, Tasks, console, output_place, write
 
 if TYPE_CHECKING:
     from mintnet.analysis import Trial
@@ -29,25 +29,23 @@ class TuneStep(DataCommand):
     """A plot of the search, as .png, .svg or .pdf; none if not given."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.analysis.invertibility import affordable
+        from mintnet.analysis.reconstruction import affordable
         from mintnet.analysis.tuning import FLOOR, TRIALS, tune_step
         from mintnet.figures import draw_trials, render
 
         steps = 120 if self.solver_steps is None else self.solver_steps
-        if self.count < 1 or steps < 1:
-            raise ValueError("--count and --solver-steps are at least 1")
-        other = None if self.solver == "auto" else self.solver
-        given = {"--solver": other, "--step": self.step}
-        if unused := [name for name, value in given.items() if value is not None]:
+        check_positive(count=self.count, solver_steps=steps)
+        given = {"--solver": self.solver != "auto", "--step": self.step is not None}
+        if any(given.values()):
             raise ValueError(
-                f"tune-step searches the step of Algorithm 1; leave out {', '.join(unused)} "
-                f"(--solver-steps is the number of steps)"
+                "tune-step searches the step of Algorithm 1; leave out "
+                f"{', '.join(name for name in given if given[name])} "
+                "(--solver-steps is the number of steps)"
             )
-        if self.out is not None:
-            check_output(self.out, PLOTS)
+        place = self.out and output_place(self.out, "", PLOTS)
         out, model = console(), self.open()
         flow = model.flow
-        images = self.images(model).images[: self.count].to(flow.device)
+        images = self.images(model, self.count).images.to(flow.device)
         count = affordable(flow, images, TRIALS * steps, self.time_limit)
         if count < len(images):
             out.print(
@@ -63,16 +61,13 @@ class TuneStep(DataCommand):
                 out.print(f"d = {trial.divisor:<4g}  error {trial.error:.2e}", style="dim")
 
             trials = tune_step(flow, images[:count], steps, report)
-        best = trials[0]
+        best, tied = trials[0], sum(trial.error < FLOOR for trial in trials)
         out.print(
             f"[bold]The best step is α = {best.step:.4f} = 1/{best.divisor:g}[/]: reconstruction "
-            f"error {best.error:.2e} after {steps} steps in each layer, {count} images"
-        )
-        out.print(
+            f"error {best.error:.2e} after {steps} steps in each layer, {count} images\n"
             f"In the paper's way of writing, α = {best.divisor:g}: it prints the divisor. Here α "
             f"is the step, as in Algorithm 1: --solver fixed-point --step {best.step:.4f}"
         )
-        tied = sum(trial.error < FLOOR for trial in trials)
         if tied > 1:
             out.print(
                 f"A tie: with {tied} of {len(trials)} steps the error is below {FLOOR:g}, which is "
@@ -80,18 +75,13 @@ class TuneStep(DataCommand):
             )
         if best.error > 1e-6:
             out.print("[yellow]No single step inverts this model well; the default solver does.[/]")
-        path = None
-        if self.out is not None:
-            plot = render(partial(draw_trials, trials=trials), kind=self.out.suffix.lower()[1:])
-            path, words = write_picture(plot, self.out)
-            out.print(words)
+        if place:
+            plot = render(partial(draw_trials, trials=trials), kind=place.suffix.lower()[1:])
+            write(out, place, plot)
         return {
-            "step": best.step,
-            "divisor": best.divisor,
-            "error": best.error,
+            **asdict(best),
             "tied": tied,
             "images": count,
             "solver_steps": steps,
-            "picture": path,
             "trials": [asdict(trial) for trial in trials],
         }

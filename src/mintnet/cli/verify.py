@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mintnet.cli.command import Count, DataCommand, File, FlawedResult
+from mintnet.cli.command import Count, DataCommand, File, FlawedResult, check_positive
 from mintnet.cli.output import (
     PLOTS,
     Tasks,
-    check_output,
     console,
-    free_place,
+    output_place,
     print_check,
     print_layers,
-    write_picture,
+    write,
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from mintnet.cli.model import OpenModel
-    from mintnet.models import Classifier
 
 
 @dataclass(kw_only=True)
 class Verify(DataCommand):
     """Invert test images layer by layer, and plot the error of Algorithm 1 over its steps.
 
-    For a classifier: map features back in float64 and in float32, with the growth of errors from
-    layer to layer and the energy in the padding.
+    For a classifier: map features back in float64 and in float32.
     """
 
     count: Count = 128
@@ -49,41 +43,29 @@ class Verify(DataCommand):
     def run(self) -> dict[str, Any]:
         from mintnet.models import Flow
 
-        if self.count < 1:
-            raise ValueError(f"--count is at least 1; got {self.count}")
+        check_positive(count=self.count)
         opened = self.open()
-        if isinstance(opened.model, Flow):
-            return self._flow(opened)
-        model = opened.classifier
-        for option in fields(self):
-            about_curves = option.name in ("divisors", "iterations", "time_limit", "out")
-            if about_curves and getattr(self, option.name) != option.default:
-                raise ValueError(
-                    f"{self.model} is a classifier, for which no curves are drawn, so "
-                    f"--{option.name.replace('_', '-')} has no meaning"
-                )
-        return self._classifier(opened, model)
+        return self._flow(opened) if isinstance(opened.model, Flow) else self._classifier(opened)
 
     def _flow(self, opened: OpenModel) -> dict[str, Any]:
         from mintnet.analysis import residual_check, verify
         from mintnet.figures import draw_error_curves, render
 
-        place = free_place(self.out, "invertibility.png")
-        self._check(place)
-        out, solver = console(), self.chosen_solver()
-        images = self._images(opened)
-        with Tasks(out) as task:
-            found = verify(
-                opened.flow,
-                images,
-                solver,
-                self.divisors,
-                self.iterations,
-                self.time_limit,
-                task(f"{len(images)} images there and back, then Algorithm 1"),
+        if not self.iterations or min(self.iterations) < 0:
+            raise ValueError("--iterations are at least 0")
+        if not self.divisors or min(self.divisors) <= 0.5:
+            raise ValueError(
+                "--divisors are above 0.5: a step 1/d of 2 or more converges nowhere (Theorem 2)"
             )
+        place = output_place(self.out, "invertibility.png", PLOTS)
+        out, solver, flow = console(), self.chosen_solver(), opened.flow
+        images = self.images(opened, self.count).images.to(flow.device)
+        with Tasks(out) as task:
+            progress = task(f"{len(images)} images there and back, then Algorithm 1")
+            options = (self.divisors, self.iterations, self.time_limit, progress)
+            found = verify(flow, images, solver, *options)
         back = found.reconstruction
-        facts = residual_check(opened.flow.net, back.solution)
+        facts = residual_check(flow.net, back.solution)
         print_layers(out, found.layers)
         print_check(out, facts)
         out.print(
@@ -95,11 +77,10 @@ class Verify(DataCommand):
                 f"Algorithm 1, {curve.label}, {curve.errors.shape[1]} images: error "
                 f"{curve.centre[-1]:.2e} after {curve.iterations[-1]} steps"
             )
-        if len(found.curves[0].errors[0]) < len(images):
+        if found.curves[0].errors.shape[1] < len(images):
             out.print("Curves have fewer images, to save time; --time-limit 0 takes all")
         draw = partial(draw_error_curves, curves=found.curves, reached=found.reached)
-        path, words = write_picture(render(draw, kind=place.suffix.lower()[1:]), place)
-        out.print(words)
+        path = write(out, place, render(draw, kind=place.suffix.lower()[1:]))
         figures = {"picture": path, **facts, **found.to_dict()}
         if facts["verified"] < facts["samples"]:
             raise FlawedResult(
@@ -107,48 +88,39 @@ class Verify(DataCommand):
             )
         return figures
 
-    def _check(self, place: Path) -> None:
-        if not self.iterations or min(self.iterations) < 0:
-            raise ValueError("--iterations are at least 0")
-        if not self.divisors or min(self.divisors) <= 0.5:
-            raise ValueError(
-                "--divisors are above 0.5: a step 1/d of 2 or more converges nowhere (Theorem 2)"
-            )
-        check_output(place, PLOTS)
-
-    def _images(self, opened: OpenModel) -> Tensor:
-        return self.images(opened).images[: self.count].to(opened.model.device)
-
-    def _classifier(self, opened: OpenModel, model: Classifier) -> dict[str, Any]:
+    def _classifier(self, opened: OpenModel) -> dict[str, Any]:
         import torch
 
         from mintnet.analysis import round_trip
 
+        model, fresh = opened.classifier, Verify(model=self.model)
+        for name in ("divisors", "iterations", "time_limit", "out"):
+            if getattr(self, name) != getattr(fresh, name):
+                raise ValueError(
+                    f"{self.model} is a classifier, for which no curves are drawn, so "
+                    f"--{name.replace('_', '-')} has no meaning"
+                )
         out, solver = console(), self.chosen_solver()
-        images = self._images(opened)
+        images = self.images(opened, self.count).images
         with Tasks(out) as task:
-            wide, narrow = (
+            trips = [
                 round_trip(
                     model, images, dtype, solver, progress=task(f"features and back in {dtype}")
                 )
                 for dtype in (torch.float64, torch.float32)
-            )
-        print_layers(out, wide.layers)
-        for trip in (wide, narrow):
+            ]
+        print_layers(out, trips[0].layers)
+        for trip in trips:
             out.print(str(trip), style="green" if trip.verified == trip.images else "red")
-        if narrow.byte_exact < wide.byte_exact:
+        if trips[1].byte_exact < trips[0].byte_exact:
             out.print(
                 "The residual check is about features. Their rounding grows on the way back, too "
                 "much for float32 here: take float64 (clf.double()) to get pictures back."
             )
-        figures = {
-            "model": self.model,
-            "split": self.split,
-            **{trip.precision: asdict(trip) for trip in (wide, narrow)},
-        }
+        figures = {trip.precision: asdict(trip) for trip in trips}
         failed = [
             f"{trip.images - trip.verified} of {trip.images} inversions in {trip.precision}"
-            for trip in (wide, narrow)
+            for trip in trips
             if trip.verified < trip.images
         ]
         if failed:
