@@ -32,6 +32,8 @@ def test_reconstruction(flow, images):
     assert result.exact == len(images)
     assert float(result.errors.max()) < 1e-9
     assert [row.number for row in layer_rows(flow.net, result.solution)] == [1, 2, 3, 4]
+    solution = flow.solve(flow.encode(images), FixedPoint(max_steps=0))
+    assert sum(row.failures for row in layer_rows(flow.net, solution)) > 0
 
 
 def test_failed_inversions_have_no_good_figures(monkeypatch):
@@ -77,11 +79,6 @@ def test_layers_are_numbered_by_their_places(couplings):
     assert numbers == sorted(numbers) and numbers.count(3) == 2  # the squeeze goes with the third
 
 
-def test_failures_are_counted(flow, images):
-    solution = flow.solve(flow.encode(images), FixedPoint(max_steps=0))
-    assert sum(row.failures for row in layer_rows(flow.net, solution)) > 0
-
-
 def test_interpolation_is_the_formula(flow, images):
     between = interpolate(flow, images[:4])
     assert torch.equal(between[[0, 7, 56, 63]], images[:4])
@@ -113,6 +110,8 @@ def test_error_curve(flow, images):
     curve = error_curve(flow, images, 0.5, (0, 2, 60))
     assert curve.errors.shape == (3, len(images))
     assert curve.centre[0] > curve.centre[1] > curve.centre[2] and curve.centre[2] < 1e-10
+    lost = error_curve(flow, images, 50.0, (200,))
+    assert 0.01 < lost.centre[0] <= 1.0  # it diverges: finite, and as bad as can be
 
 
 def test_band():
@@ -120,11 +119,6 @@ def test_band():
     curve = ErrorCurve(1.0, (1, 2), errors)
     assert curve.centre[0] == pytest.approx(1e-3) and curve.spread[0] == pytest.approx(10.0)
     assert curve.centre[1] > 0 and curve.spread[1] == 1.0
-
-
-def test_a_step_that_diverges_counts_as_lost(flow, images):
-    curve = error_curve(flow, images, 50.0, (200,))
-    assert 0.01 < curve.centre[0] <= 1.0  # finite, and as bad as can be
 
 
 def test_tuning(flow, images):
@@ -140,14 +134,14 @@ def test_verification_has_the_line_of_the_solver(flow, images):
     found = verify(flow, images, iterations=(1, 2, 4, 8, 16), seconds=1e-9)
     assert found.reached == (
         "auto: 8 of 8 verified",
-        pytest.approx(found.to_dict()["typical_error"]),
+        found.to_dict()["typical_error"],
     )
     assert [curve.errors.shape for curve in found.curves] == [(4, 4)] * 2  # in the time there is
     assert found.to_dict()["layers"][3]["number"] == 4
     assert verify(flow, images, FixedPoint(), iterations=(1,)).reached[0].startswith("FixedPoint")
 
 
-def test_overview_is_of_the_flow(flow, images, monkeypatch):
+def test_overview_is_of_the_flow(flow, images):
     data = ImageData("digits", images, levels=17)
     stages: list[str] = []
 
@@ -155,7 +149,6 @@ def test_overview_is_of_the_flow(flow, images, monkeypatch):
         stages.append(words)
         return lambda done, total: None
 
-    monkeypatch.setattr("mintnet.analysis.overview.SECONDS", 0.01)
     found = overview(flow, data, "t", samples=4, seed=3, stage=stage)
     expected = flow.bits_per_dim(images, seed=3).double()
     assert found.bits_per_dim == pytest.approx(float(expected.mean()), abs=1e-6)

@@ -90,8 +90,7 @@ def test_explain(mintnet, trained_classifier):
     code, _, err = mintnet("explain", trained_classifier, "digits:test:3", "three.png", *options)
     assert code == 0, err
     assert Image.open("x.png").size[0] > 300 and Image.open("x-2.png").size[0] > 300
-    figures = json.loads(Path("x.json").read_text())
-    assert figures == json.loads(Path("f.json").read_text())
+    figures = json.loads(Path("f.json").read_text())
     one, two = (image["paths"] for image in figures["images"])
     assert one[0]["start"] == two[0]["start"]  # the same picture from the data set and from a file
     assert len(one) == 3
@@ -107,12 +106,10 @@ UNSURE = ["--solver", "fixed-point", "--solver-steps", 1]
 
 
 def test_explain_that_is_not_verified_fails_and_shows_none(fails, trained_classifier):
-    Path("x.json").write_text("{}")
     command = ["explain", trained_classifier, "test:3", *UNSURE]
     assert fails([*command, "--out", "x.png", "--json", "f.json"], "11 of 11", "not verified")
     assert Path("x.png").is_file()
-    figures = json.loads(Path("x.json").read_text())
-    assert figures == json.loads(Path("f.json").read_text())
+    figures = json.loads(Path("f.json").read_text())
     for path in figures["images"][0]["paths"]:
         for step in path["steps"]:
             assert step["predicted"] is step["probability"] is step["moved"] is None
@@ -130,12 +127,8 @@ def test_verify_that_is_not_verified_fails(fails, trained_classifier):
 
 
 def test_options_without_meaning_for_classifiers(fails, trained_classifier):
-    for option in (
-        ["--out", "a.png"],
-        ["--divisors", 2],
-        ["--iterations", 3],
-        ["--time-limit", 5],
-    ):
+    options = {"--out": "a.png", "--divisors": 2, "--iterations": 3, "--time-limit": 5}
+    for option in options.items():
         assert fails(["verify", trained_classifier, *option], option[0], "classifier")
 
 
@@ -176,9 +169,8 @@ def test_pictures_that_cannot_be_read_truly_are_refused(tmp_path, raises_with):
         picture.save(tmp_path / name)
         with raises_with(ValueError, name, word):
             classifier.picture(str(tmp_path / name))
-    palette.save(tmp_path / "palette.png", transparency=int(grey[0, 0]))
-    Image.fromarray(grey).save(tmp_path / "key.png", transparency=int(grey[0, 0]))
-    for name in ("palette.png", "key.png"):
+    for name, picture in (("palette.png", palette), ("key.png", Image.fromarray(grey))):
+        picture.save(tmp_path / name, transparency=int(grey[0, 0]))
         with raises_with(ValueError, name, "transparen"):
             classifier.picture(str(tmp_path / name))
 
@@ -186,7 +178,6 @@ def test_pictures_that_cannot_be_read_truly_are_refused(tmp_path, raises_with):
 def test_import(mintnet, fixtures):
     code, out, err = mintnet("import-original", fixtures / "original_classifier.pth", "c")
     assert code == 0 and "an invertible classifier with 4 Mint layers" in out, err
-    assert Classifier.load("c").config.elu
 
 
 def test_commands_for_density_models(fails, trained_classifier, resnet):
@@ -213,7 +204,6 @@ def test_mistakes(fails, model, resnet, trained_classifier):
 
 
 def test_data_of_another_shape(fails):
-    config = ClassifierConfig(width=4, pairs=(1,), filters=(1,))
-    Classifier(config, Pixels((1, 4, 4), 17)).save("m", data={"name": "digits"})
+    opened(Pixels((1, 4, 4), 17)).model.save("m", data={"name": "digits"})
     for command in ("evaluate", "verify", "report"):
         assert fails([command, "m"], "(1, 4, 4)", "(1, 8, 8)")

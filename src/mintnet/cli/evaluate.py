@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+import torch
 import tyro
 
+from mintnet.analysis.origin import machine
 from mintnet.cli.command import Command, DataOptions, File, Model, Name, Whole
+from mintnet.cli.model import OpenModel, open_model
 from mintnet.cli.output import console, output_place, write
-
-if TYPE_CHECKING:
-    from mintnet.cli.model import OpenModel
-    from mintnet.data import ImageData
-    from mintnet.training import Devices
+from mintnet.data import ImageData
+from mintnet.figures import evaluation_picture
+from mintnet.models import Flow
+from mintnet.models.labelled import ImageClassifier
+from mintnet.precision import true_float32
+from mintnet.training import Devices, evaluate, evaluate_classifier
+from mintnet.training.devices import is_first_process
 
 
 @dataclass(kw_only=True)
@@ -46,10 +51,6 @@ class Evaluate(DataOptions, Command):
     """The picture about a classifier; evaluation.png if not given, numbered if that is taken."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.cli.model import open_model
-        from mintnet.models import Flow
-        from mintnet.training import Devices
-
         opened = open_model(self.model, "cpu")  # `evaluate` moves it
         flow = isinstance(opened.model, Flow)
         if flow and self.out is not None:
@@ -70,21 +71,8 @@ class Evaluate(DataOptions, Command):
         }
 
     def _density(self, opened: OpenModel, data: ImageData, devices: Devices) -> dict[str, Any]:
-        import torch
-
-        from mintnet.analysis.origin import machine
-        from mintnet.precision import true_float32
-        from mintnet.training import evaluate
-        from mintnet.training.devices import is_first_process
-
-        result = evaluate(
-            opened.flow,
-            data,
-            draws=self.draws,
-            seed=self.seed,
-            batch_size=self.batch_size,
-            devices=devices,
-        )
+        options = {"draws": self.draws, "seed": self.seed, "batch_size": self.batch_size}
+        result = evaluate(opened.flow, data, devices=devices, **options)
         if is_first_process():
             console().print(
                 f"{self.model}: {result.bits_per_dim:.4f} ± {result.standard_error:.4f} bits per "
@@ -97,11 +85,6 @@ class Evaluate(DataOptions, Command):
         return {**result.to_dict(), "machine": where}
 
     def _classifier(self, opened: OpenModel, data: ImageData, devices: Devices) -> dict[str, Any]:
-        from mintnet.figures import evaluation_picture
-        from mintnet.models.labelled import ImageClassifier
-        from mintnet.training import evaluate_classifier
-        from mintnet.training.devices import is_first_process
-
         assert isinstance(opened.model, ImageClassifier) and self.out is not None
         found = evaluate_classifier(opened.model, data, batch_size=self.batch_size, devices=devices)
         figures = found.to_dict()

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
 from rich.markup import escape
+from torch import Tensor
 
-from mintnet.cli.command import File, FlawedResult, Folder, ModelCommand, Name, Whole, origin
-from mintnet.cli.output import Tasks, console, output_place, strong, to_json, write
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from mintnet.analysis import Explainer
-    from mintnet.analysis.explain import Path as PicturePath
-    from mintnet.cli.model import OpenModel
+from mintnet.analysis import Explainer
+from mintnet.analysis.explain import Path as PicturePath
+from mintnet.cli.command import File, FlawedResult, Folder, ModelCommand, Name, Whole
+from mintnet.cli.model import OpenModel
+from mintnet.cli.output import Tasks, console, output_place, strong, write
+from mintnet.figures import explanation_picture
 
 
 @dataclass(kw_only=True)
@@ -39,18 +37,15 @@ class Explain(ModelCommand):
     """Folder with the data set's files, for places in it and to choose a partner from."""
     out: File = None
     """The picture; explanation.png if not given, numbered if that is taken; -2, -3, … is put into
-    the name for further images. Figures go to a .json beside it."""
+    the name for further images."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.analysis import Explainer
-        from mintnet.figures import explanation_picture
-
         if not self.images:
             raise ValueError("name at least one IMAGE: a picture file, or a place such as test:7")
         first = output_place(self.out, "explanation.png", [".png"])
         numbers = range(2, len(self.images) + 1)
         places = [first, *(first.with_stem(f"{first.stem}-{number}") for number in numbers)]
-        for place in (*places, first.with_suffix(".json")):
+        for place in places:
             output_place(place, "")
         out, opened = console(), self.open()
         explainer = Explainer(opened.classifier, self.chosen_solver())
@@ -65,7 +60,6 @@ class Explain(ModelCommand):
             drawn += [step for path in paths for step in path.steps]
             results.append({"image": name, "paths": [path.to_dict() for path in paths]})
         figures = {"model": self.model, "precision": "float64", "images": results}
-        write(out, first.with_suffix(".json"), to_json({**origin(self), **figures}))
         if failed := sum(not step.verified for step in drawn):
             raise FlawedResult(
                 f"{failed} of {len(drawn)} inversions are not verified, and not shown; "
@@ -96,14 +90,9 @@ class Explain(ModelCommand):
         """Another picture to go to: the nearest test image of the class, where there is one."""
         if self.partner is not None:
             return opened.picture(self.partner, self.data)
-        try:
-            data = opened.images(self.data)
-            if data.labels is None or not bool((data.labels == label).any()):
-                raise ValueError(f"{data.name} has no class {label}")
-        except ValueError as error:
-            words = f"The picture upside down stands in for another one: {error}."
-            out.print(words, markup=False)
-            return image.flip(1)
+        data = opened.images(self.data)
+        if data.labels is None or not bool((data.labels == label).any()):
+            raise ValueError(f"{data.name} has no class {label}; name a picture with --partner")
         places = (data.labels == label).nonzero().flatten()
         distance = (data.images[places].double() - image.double()).square().flatten(1).sum(1)
         place = int(places[distance.argmin()])

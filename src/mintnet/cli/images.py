@@ -6,16 +6,18 @@ import io
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import numpy as np
+import torch
 import tyro
 from rich.console import Console
+from torch import Tensor
 
+from mintnet.analysis import codes_between, reconstruct, residual_check
 from mintnet.cli.command import Count, DataCommand, File, ModelCommand, check_positive
 from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_check, strong, write
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from mintnet.figures import image_grid, paired_grid, save_picture
 
 REMEDY = "Nothing was written. Use --solver auto."
 SHOWN = 48
@@ -38,8 +40,6 @@ class Sample(ModelCommand):
     """How many to invert at a time."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.analysis import residual_check
-
         check_positive(count=self.count, batch_size=self.batch_size)
         place, out = self._place(), console()
         flow, solver = self.open().flow, self.chosen_solver()
@@ -72,10 +72,6 @@ def _is_folder(place: Path) -> bool:
 
 def _write_samples(out: Console, images: Tensor, levels: int, place: Path) -> None:
     """Write images in the form that the place asks for."""
-    import numpy as np
-
-    from mintnet.figures import image_grid, save_picture
-
     if _is_folder(place):
         for number, image in enumerate(images):
             single = image_grid(image[None], levels, 1, width=1).convert("RGB")
@@ -101,9 +97,6 @@ class Reconstruct(DataCommand):
     """The picture; reconstructions.png if not given, numbered if that is taken."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.analysis import reconstruct, residual_check
-        from mintnet.figures import paired_grid
-
         check_positive(count=self.count, batch_size=self.batch_size)
         place = output_place(self.out, "reconstructions.png", PICTURES)
         out, model = console(), self.open()
@@ -139,11 +132,6 @@ class Interpolate(DataCommand):
     """The picture; interpolation.png if not given, numbered if that is taken."""
 
     def run(self) -> dict[str, Any]:
-        import torch
-
-        from mintnet.analysis import codes_between, residual_check
-        from mintnet.figures import image_grid
-
         place = output_place(self.out, "interpolation.png", PICTURES)
         out, model = console(), self.open()
         flow, solver, data = model.flow, self.chosen_solver(), self.images(model)

@@ -7,17 +7,17 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 
+from mintnet.analysis import Overview, overview
+from mintnet.analysis.layers import kind_of
 from mintnet.cli.command import DataCommand, File, check_positive
+from mintnet.cli.model import OpenModel
 from mintnet.cli.output import Tasks, console, output_place, write
-
-if TYPE_CHECKING:
-    from mintnet.analysis import Overview
-    from mintnet.cli.model import OpenModel
+from mintnet.figures import build_page
 
 
 @dataclass(kw_only=True)
@@ -39,9 +39,6 @@ class Report(DataCommand):
 
     def collect(self, out: Console, model: OpenModel) -> Overview:
         """Everything for the page."""
-        from mintnet.analysis import overview
-        from mintnet.analysis.layers import kind_of
-
         data, solver = self.images(model), self.chosen_solver()
         title = f"{model.label}: {kind_of(model.model)} for {data.name}"
         with Tasks(out) as task:
@@ -58,8 +55,6 @@ class Report(DataCommand):
 
 def write_page(out: Console, path: Path, found: Overview) -> dict[str, Any]:
     """Write the page and say where it is."""
-    from mintnet.figures import build_page
-
     page = build_page(found).encode()
     for item in found.headlines:
         note = f"  [dim]{escape(item.note)}[/]" if item.note else ""
