@@ -7,20 +7,18 @@ import pytest
 import torch
 
 from mintnet.analysis import (
-    ANGLES,
-    ErrorCurve,
     error_curve,
     interpolate,
     layer_rows,
     overview,
-    pixel_error,
     reconstruct,
     round_trip,
     tune_step,
     verify,
 )
+from mintnet.analysis.interpolation import ANGLES
 from mintnet.analysis.layers import layer_numbers, solved_layers
-from mintnet.analysis.reconstruction import affordable, algorithm_1
+from mintnet.analysis.reconstruction import ErrorCurve, algorithm_1, pixel_error
 from mintnet.analysis.tuning import FLOOR, around
 from mintnet.data import ImageData
 from mintnet.models import Classifier, Flow, MintNetConfig
@@ -131,12 +129,12 @@ def test_tuning(flow, images):
 
 
 def test_verification_has_the_line_of_the_solver(flow, images):
-    found = verify(flow, images, iterations=(1, 2, 4, 8, 16), seconds=1e-9)
+    found = verify(flow, images, iterations=(1, 2, 4), curve_images=4)
     assert found.reached == (
         "auto: 8 of 8 verified",
         found.to_dict()["typical_error"],
     )
-    assert [curve.errors.shape for curve in found.curves] == [(4, 4)] * 2  # in the time there is
+    assert [curve.errors.shape for curve in found.curves] == [(3, 4)] * 2
     assert found.to_dict()["layers"][3]["number"] == 4
     assert verify(flow, images, FixedPoint(), iterations=(1,)).reached[0].startswith("FixedPoint")
 
@@ -157,8 +155,3 @@ def test_overview_is_of_the_flow(flow, images):
     assert all(headline.good for headline in found.headlines)
     failed = overview(flow, data, "t", samples=2, solver=FixedPoint(max_steps=0))
     assert failed.between is None and not all(headline.good for headline in failed.headlines)
-
-
-def test_affordable(flow, images):
-    assert affordable(flow, images, 10**9, 1.0) == 4
-    assert affordable(flow, images, 1, 1e9) == affordable(flow, images, 1, 0) == len(images)

@@ -127,7 +127,7 @@ def test_verify_that_is_not_verified_fails(fails, trained_classifier):
 
 
 def test_options_without_meaning_for_classifiers(fails, trained_classifier):
-    options = {"--out": "a.png", "--divisors": 2, "--iterations": 3, "--time-limit": 5}
+    options = {"--out": "a.png", "--divisors": 2, "--iterations": 3, "--curve-images": 5}
     for option in options.items():
         assert fails(["verify", trained_classifier, *option], option[0], "classifier")
 

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mintnet.analysis.interpolation import codes_between
 from mintnet.analysis.layers import LayerRow, by, class_names, facts
-from mintnet.analysis.reconstruction import Verification, verify
+from mintnet.analysis.reconstruction import DIVISORS, Verification, verify
 from mintnet.analysis.round_trip import RoundTrip, round_trip
 from mintnet.data import ImageData
 from mintnet.models import Classifier, Flow
@@ -25,21 +25,15 @@ from mintnet.solvers import Solution, Solver
 if TYPE_CHECKING:
     from mintnet.training.accuracy import Accuracy
 
-IMAGES = 32
-"""Test images to reconstruct; a quarter of them through a large classifier on a CPU."""
-LIKELIHOOD = 1024
-"""Test images for the bits per dimension, at most."""
-SECONDS = 10.0
-"""About the time for the curves of Algorithm 1."""
-LARGE = 1024
-"""Entries of a padded image above which a CPU needs long for a round trip."""
+IMAGES = 32  # test images to reconstruct; a quarter of them through a classifier
+LIKELIHOOD = 1024  # test images for the bits per dimension, at most
+CURVE_IMAGES, CURVE_STEPS = 8, (1, 2, 4, 8, 16, 32)  # of the curves of Algorithm 1
 
 Stage = Callable[[str], Progress]
 """Called with the name of each part of the work; gives back what to tell its progress."""
 
 
-@dataclass(frozen=True)
-class Headline:
+class Headline(NamedTuple):
     """A figure that stands at the top of a page or a screen."""
 
     value: str
@@ -113,13 +107,7 @@ def overview(
 
 
 def _measure_flow(
-    found: Overview,
-    flow: Flow,
-    data: ImageData,
-    samples: int,
-    seed: int,
-    solver: Solver | None,
-    stage: Stage,
+    found: Overview, flow: Flow, data: ImageData, samples: int, seed: int, solver: Any, stage: Stage
 ) -> None:
     stage("bits per dimension")
     bits = flow.bits_per_dim(data.images[:LIKELIHOOD].to(flow.device), seed).double()
@@ -136,7 +124,9 @@ def _measure_flow(
         if bool(between.converged.all()):
             found.between = flow.to_images(between.value)
     progress = stage("reconstructions, and Algorithm 1 for growing numbers of steps")
-    found.verification = verify(flow, images, solver, seconds=SECONDS, progress=progress)
+    found.verification = verify(
+        flow, images, solver, DIVISORS, CURVE_STEPS, CURVE_IMAGES, progress=progress
+    )
     found.layers = found.verification.layers
     back = found.verification.reconstruction
     error = float(bits.std()) / math.sqrt(len(bits)) if len(bits) > 1 else math.nan
@@ -177,8 +167,7 @@ def _measure_classifier(
     ]
     if not isinstance(model, Classifier):
         return
-    slow = model.device.type == "cpu" and model.config.width * data.images[0, 0].numel() > LARGE
-    chosen = data.images[: IMAGES // 4 if slow else IMAGES]
+    chosen = data.images[: IMAGES // 4]
     found.trips = [
         round_trip(model, chosen, dtype, solver, progress=stage(f"features mapped back, {dtype}"))
         for dtype in (torch.float64, torch.float32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -21,17 +20,14 @@ ITERATIONS = (1, 2, 4, 8, 16, 32, 60, 90, 120)
 DIVISORS = (1.0, 3.5)
 """d of the steps α = 1/d: the natural one, and the paper's for MNIST."""
 
-FEWEST = 4
-"""Images below which a measurement says little."""
+
+def _logs(errors: Tensor) -> Tensor:
+    return errors.double().clamp(min=1e-18).log()  # float32 cannot tell less apart
 
 
 def typical(errors: Tensor) -> Tensor:
-    """exp of the mean log error over the last dimension; float32 cannot tell below 1e-18 apart."""
+    """exp of the mean log error over the last dimension."""
     return _logs(errors).mean(-1).exp()
-
-
-def _logs(errors: Tensor) -> Tensor:
-    return errors.double().clamp(min=1e-18).log()
 
 
 @dataclass(frozen=True)
@@ -154,13 +150,10 @@ def verify(
     solver: Solver | None = None,
     divisors: Sequence[float] = DIVISORS,
     iterations: Sequence[int] = ITERATIONS,
-    seconds: float = 0.0,
+    curve_images: int | None = None,
     progress: Progress | None = None,
 ) -> Verification:
-    """Reconstruct uint8 images by a solver, and by fixed numbers of steps of Algorithm 1.
-
-    ``seconds`` is about the time that the curves may take: they are of fewer images, four at
-    least, and end at fewer steps, where all need more. 0: no limit.
+    """Reconstruct uint8 images by a solver, and the first of them by Algorithm 1 step by step.
 
     Examples:
         >>> flow, images = Flow.preset("digits"), torch.zeros(2, 1, 8, 8, dtype=torch.uint8)
@@ -169,13 +162,8 @@ def verify(
         ('auto: 2 of 2 verified', 2, 12)
     """
     back = reconstruct(flow, images, solver, progress=progress)
-    points = tuple(iterations)
-    if seconds > 0:
-        each = len(divisors) * FEWEST * _pass_seconds(flow, images)
-        while len(points) > 4 and each * sum(points) > 2 * seconds:
-            points = points[:-1]
-    count = affordable(flow, images, sum(points) * len(divisors), seconds)
-    curves = [error_curve(flow, images[:count], 1 / d, points, progress) for d in divisors]
+    few = images[:curve_images]
+    curves = [error_curve(flow, few, 1 / d, iterations, progress) for d in divisors]
     name = "auto" if solver is None else type(solver).__name__
     return Verification(back, layer_rows(flow.net, back.solution), curves, name)
 
@@ -229,21 +217,3 @@ def _iterate(layer: TriangularBijection, z: Tensor, step: float, count: int) -> 
         if not len(active):
             break
     return x
-
-
-def affordable(flow: Flow, images: Tensor, passes: int, seconds: float) -> int:
-    """How many images, at least four, go through the net that often in about that time; 0: all."""
-    if seconds <= 0 or len(images) <= FEWEST:
-        return len(images)
-    count = int(seconds / (_pass_seconds(flow, images) * passes))
-    return max(FEWEST, min(len(images), count))
-
-
-@torch.no_grad()
-def _pass_seconds(flow: Flow, images: Tensor) -> float:
-    """The time that one image takes through the net, in a batch of four."""
-    few = images[:FEWEST]
-    float(flow.encode(few).sum())  # the first time is slower
-    started = time.perf_counter()
-    float(flow.encode(few).sum())  # waits for the device
-    return (time.perf_counter() - started) / len(few)

@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from mintnet.analysis import Trial, residual_check, round_trip, tune_step, verify
-from mintnet.analysis.reconstruction import affordable
-from mintnet.analysis.tuning import FLOOR, TRIALS
+from mintnet.analysis import residual_check, round_trip, tune_step, verify
+from mintnet.analysis.tuning import FLOOR, TRIALS, Trial
 from mintnet.cli.command import Count, DataCommand, File, FlawedResult, check_positive
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import PLOTS, Tasks, console, output_place, print_check, print_layers, write
@@ -31,14 +30,14 @@ class Verify(DataCommand):
     """Draw a curve for each of these d: α = 1/d."""
     iterations: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 60, 90, 120)
     """Steps of Algorithm 1 in each layer, one for each point of a curve."""
-    time_limit: float = 60.0
-    """Seconds for the curves, about: fewer images, four at least, where all need more. 0: none."""
+    curve_images: int = 16
+    """How many of the images the curves are of."""
     out: File = None
     """The plot, as .png, .svg or .pdf; invertibility.png if not given, numbered if that is taken.
     Of density models alone."""
 
     def run(self) -> dict[str, Any]:
-        check_positive(count=self.count)
+        check_positive(count=self.count, curve_images=self.curve_images)
         opened = self.open()
         return self._flow(opened) if isinstance(opened.model, Flow) else self._classifier(opened)
 
@@ -54,7 +53,7 @@ class Verify(DataCommand):
         images = self.images(opened, self.count).images.to(flow.device)
         with Tasks(out) as task:
             progress = task(f"{len(images)} images there and back, then Algorithm 1")
-            options = (self.divisors, self.iterations, self.time_limit, progress)
+            options = (self.divisors, self.iterations, self.curve_images, progress)
             found = verify(flow, images, solver, *options)
         back = found.reconstruction
         facts = residual_check(flow.net, back.solution)
@@ -69,8 +68,6 @@ class Verify(DataCommand):
                 f"Algorithm 1, {curve.label}, {curve.errors.shape[1]} images: error "
                 f"{curve.centre[-1]:.2e} after {curve.iterations[-1]} steps"
             )
-        if found.curves[0].errors.shape[1] < len(images):
-            out.print("Curves have fewer images, to save time; --time-limit 0 takes all")
         draw = partial(draw_error_curves, curves=found.curves, reached=found.reached)
         path = write(out, place, render(draw, kind=place.suffix.lower()[1:]))
         figures = {"picture": path, **facts, **found.to_dict()}
@@ -82,7 +79,7 @@ class Verify(DataCommand):
 
     def _classifier(self, opened: OpenModel) -> dict[str, Any]:
         model, fresh = opened.classifier, Verify(model=self.model)
-        for name in ("divisors", "iterations", "time_limit", "out"):
+        for name in ("divisors", "iterations", "curve_images", "out"):
             if getattr(self, name) != getattr(fresh, name):
                 raise ValueError(
                     f"{self.model} is a classifier, for which no curves are drawn, so "
@@ -125,10 +122,8 @@ class TuneStep(DataCommand):
     The default solver needs no step; this is for --solver fixed-point.
     """
 
-    count: Count = 128
+    count: Count = 16
     """How many images, from the first on."""
-    time_limit: float = 600.0
-    """Seconds, about: fewer images are taken where all need more. 0: no limit."""
     out: File = None
     """A plot of the search, as .png, .svg or .pdf; none if not given."""
 
@@ -146,12 +141,6 @@ class TuneStep(DataCommand):
         out, model = console(), self.open()
         flow = model.flow
         images = self.images(model, self.count).images.to(flow.device)
-        count = affordable(flow, images, TRIALS * steps, self.time_limit)
-        if count < len(images):
-            out.print(
-                f"On {count} of {len(images)} images, to take about {self.time_limit:.0f} s; "
-                "--time-limit 0 takes all"
-            )
         with Tasks(out) as task:
             progress, seen = task("searching"), list[float]()
 
@@ -160,11 +149,11 @@ class TuneStep(DataCommand):
                 progress(len(seen), TRIALS)
                 out.print(f"d = {trial.divisor:<4g}  error {trial.error:.2e}", style="dim")
 
-            trials = tune_step(flow, images[:count], steps, report)
+            trials = tune_step(flow, images, steps, report)
         best, tied = trials[0], sum(trial.error < FLOOR for trial in trials)
         out.print(
             f"[bold]The best step is α = {best.step:.4f} = 1/{best.divisor:g}[/]: reconstruction "
-            f"error {best.error:.2e} after {steps} steps in each layer, {count} images\n"
+            f"error {best.error:.2e} after {steps} steps in each layer, {len(images)} images\n"
             f"In the paper's way of writing, α = {best.divisor:g}: it prints the divisor. Here α "
             f"is the step, as in Algorithm 1: --solver fixed-point --step {best.step:.4f}"
         )
@@ -181,7 +170,7 @@ class TuneStep(DataCommand):
         return {
             **asdict(best),
             "tied": tied,
-            "images": count,
+            "images": len(images),
             "solver_steps": steps,
             "trials": [asdict(trial) for trial in trials],
         }
