@@ -22,8 +22,7 @@ from mintnet.analysis.search import Search
 from mintnet.models import Classifier
 from mintnet.solvers import Solver
 
-SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
-"""How far along each path pictures are shown."""
+SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)  # how far along each path pictures are shown
 
 
 @dataclass(frozen=True)
@@ -90,9 +89,7 @@ class Explainer:
         (True, True)
     """
 
-    def __init__(
-        self, classifier: Classifier, solver: Solver | None = None, rounds: int = 12
-    ) -> None:
+    def __init__(self, classifier: Classifier, solver: Solver | None = None, rounds: int = 12):
         if classifier.training:
             raise ValueError("pictures are explained in evaluation mode; call .eval() first")
         self.model = copy.deepcopy(classifier).double().requires_grad_(False)

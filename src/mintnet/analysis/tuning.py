@@ -11,14 +11,9 @@ from torch import Tensor
 from mintnet.analysis.reconstruction import algorithm_1, pixel_error, typical
 from mintnet.models import Flow
 
-COARSE = [1 + k / 2 for k in range(9)]
-"""d = 1, 1.5, …, 5."""
-
-FLOOR = 1e-12
-"""Errors below this are rounding, and count as equal."""
-
-TRIALS = 28
-"""At most this many steps are tried."""
+COARSE = [1 + k / 2 for k in range(9)]  # d = 1, 1.5, …, 5
+FLOOR = 1e-12  # errors below this are rounding, and count as equal
+TRIALS = 28  # at most this many steps are tried
 
 
 @dataclass(frozen=True)

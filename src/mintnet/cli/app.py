@@ -38,11 +38,8 @@ COMMANDS = {
 }
 """Where each command is; a new one is a line here."""
 
-EXTRAS = {"tensorboard": "tensorboard", "torchdiffeq": "ffjord"}
-"""Modules that another extra than ``cli`` installs."""
-
-NO_MEMORY = "can't allocate memory"
-"""What torch says on a CPU, in an error that has no name of its own."""
+EXTRAS = {"tensorboard": "tensorboard", "torchdiffeq": "ffjord"}  # else ``cli`` has the module
+NO_MEMORY = "can't allocate memory"  # torch on a CPU, in an error that has no name of its own
 
 
 def run(arguments: list[str]) -> None:

@@ -73,18 +73,12 @@ class Demo(Command):
         names = ", ".join(f"{name} {value:.3f}" for name, value in baselines.items())
         label = "bits below the better simple model"
         found.headlines.insert(1, Headline(f"{best - bpd:.2f}", label, names, bpd < best))
-        shown = {
-            "MNIST, drawn from the model of the package": "samples_picture",
-            "Between four MNIST images": "interpolation_picture",
-        }
-        notes = (
-            "16 draws, each verified. The sections below are about the model of digits that was "
-            "trained just now.",
-            f"Test images in the corners ({CREDIT}), and what lies between their codes.",
-        )
+        drawn, mixed = (Path(picture).read_bytes() for picture in figures["pretrained"]["pictures"])
+        note = "16 draws, each verified. Below is the model of digits that was trained just now."
+        corners = f"Test images in the corners ({CREDIT}), and what lies between their codes."
         found.gallery = [
-            (title, note, Path(figures["pretrained"][name]).read_bytes())
-            for (title, name), note in zip(shown.items(), notes, strict=True)
+            ("MNIST, drawn from the model of the package", note, drawn),
+            ("Between four MNIST images", corners, mixed),
         ]
         return write_page(out, run / "report.html", found)
 
@@ -136,7 +130,7 @@ def show_pretrained(out: Console, folder: Path, seed: int = 0) -> dict[str, Any]
     found = Evaluate(model="mnist", batch_size=32, accelerator="cpu").run()
     known = read_config(SHIPPED["mnist"]).get("test_bits_per_dim")
     out.print(f"All 10,000 test images ({CREDIT}) have {known}.")
-    return {**facts, **found, "samples_picture": samples, "interpolation_picture": between}
+    return {**facts, **found, "pictures": [samples, between]}
 
 
 def free_folder(folder: Path) -> Path:
@@ -160,11 +154,9 @@ def _baselines(out: Console) -> dict[str, float]:
     from mintnet.data import load
     from mintnet.training import gaussian_bits_per_dim, histogram_bits_per_dim
 
-    train, test = load("digits", "train"), load("digits", "test")
-    found = {
-        "Gaussian on the logits": gaussian_bits_per_dim(train, test),
-        "histogram of each pixel": histogram_bits_per_dim(train, test),
-    }
+    data = load("digits", "train"), load("digits", "test")
+    found = {"Gaussian on the logits": gaussian_bits_per_dim(*data)}
+    found["histogram of each pixel"] = histogram_bits_per_dim(*data)
     for name, value in found.items():
         out.print(f"{name}: {value:.3f} bits per dimension on the test images")
     return found
