@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -52,12 +52,11 @@ class Shown:
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as plain data; those of the picture are None where it is not verified."""
-        known = {name: value for name, value in asdict(self).items() if name != "image"}
-        known |= {"probability": self.probability, "logits": self.logits.tolist()}
-        if self.verified:
-            return {**known, "predicted": self.predicted}
-        kept = ("share", "verified", "residual")
-        return {name: known[name] if name in kept else None for name in (*known, "predicted")}
+        kept = {"share": self.share, "verified": self.verified, "residual": self.residual}
+        known = {"logits": self.logits.tolist(), "probability": self.probability}
+        known |= {name: getattr(self, name) for name in ("padding_energy", "clipped", "moved")}
+        known["predicted"] = int(self.logits.argmax())
+        return kept | (known if self.verified else dict.fromkeys(known))
 
 
 @dataclass(frozen=True)

@@ -60,11 +60,9 @@ def by(numbers: Sequence[int]) -> str:
 
 
 def solved_layers(model: Model) -> list[TriangularBijection]:
-    """The layers that a solver is asked for; their places in this list are their numbers."""
-    if not isinstance(model, Flow | Classifier):
-        return []
-    leaves = (model.net if isinstance(model, Flow) else model.chain).leaves()
-    return [leaf for leaf in leaves if isinstance(leaf, TriangularBijection)]
+    """The layers that a solver is asked for, in the order of their numbers; a ResNet has none."""
+    net = getattr(model, "net" if isinstance(model, Flow) else "chain", None)
+    return [leaf for leaf in net.leaves() if isinstance(leaf, TriangularBijection)] if net else []
 
 
 def layer_sizes(model: Model) -> list[tuple[str, int]]:

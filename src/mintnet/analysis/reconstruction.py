@@ -17,8 +17,7 @@ from mintnet.precision import true_float32
 from mintnet.solvers import Solution, Solver
 
 ITERATIONS = (1, 2, 4, 8, 16, 32, 60, 90, 120)
-DIVISORS = (1.0, 3.5)
-"""d of the steps α = 1/d: the natural one, and the paper's for MNIST."""
+DIVISORS = (1.0, 3.5)  # d of the steps α = 1/d: the natural one, and the paper's for MNIST
 
 
 def _logs(errors: Tensor) -> Tensor:
@@ -176,14 +175,7 @@ def error_curve(
     iterations: Sequence[int] = ITERATIONS,
     progress: Progress | None = None,
 ) -> ErrorCurve:
-    """Invert every layer with T steps of Algorithm 1, and no check, for each T in ``iterations``.
-
-    Examples:
-        >>> images = torch.randint(0, 17, (4, 1, 8, 8), dtype=torch.uint8)
-        >>> curve = error_curve(Flow.preset("digits"), images, step=0.5, iterations=(1, 20))
-        >>> bool(curve.errors[0].max() > curve.errors[1].max())
-        True
-    """
+    """Invert every layer with T steps of Algorithm 1, unchecked, for each T in ``iterations``."""
     z, errors = flow.encode(images), []
     for number, count in enumerate(iterations, 1):
         errors.append(pixel_error(flow, images, algorithm_1(flow, z, step, count)))

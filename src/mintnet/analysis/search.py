@@ -10,9 +10,7 @@ from torch.nn import functional as F
 
 from mintnet.models import Classifier
 
-PIXEL_WEIGHT = 3e-4
-"""Weight of the squared change of pixels against that of logits, as shares of what is asked for."""
-
+PIXEL_WEIGHT = 3e-4  # of squared changes of pixels against those of logits, as shares of ``scale``
 TAPS = torch.exp(-0.5 * torch.arange(-3, 4, dtype=torch.float64) ** 2)
 """A Gaussian of width 1: of two changes that do the same to the logits, the smoother is taken."""
 
