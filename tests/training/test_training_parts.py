@@ -12,8 +12,8 @@ from rich.console import Console
 from training_processes import state
 
 from mintnet.data import ImageData, load
-from mintnet.models import Classifier, Flow, ResNet
-from mintnet.models.locate import load_flow, load_model
+from mintnet.models import Classifier, Flow, ModelFileError, ResNet
+from mintnet.models.locate import load_flow, load_model, locate
 from mintnet.training import RECIPES, Progress, Recipe, RunError, RunFolder, evaluate, train
 from mintnet.training.augment import cropped, cut_out, flipped
 from mintnet.training.build import build_task
@@ -282,3 +282,11 @@ def test_start_from_the_weights_of_another_run(tmp_path, tiny, preset):
     told = r"filters .3, 1. and not .2, 1.; leave out --filters" if preset == "digits" else "kind"
     with pytest.raises(RunError, match=f"another network.*{told}"):
         tiny(tmp_path / "three", preset, **start, filters=(2, 1))
+
+
+def test_places_where_there_is_no_model(tmp_path):
+    with pytest.raises(ModelFileError, match="expected a run folder, a saved model folder or"):
+        locate(tmp_path)
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(ModelFileError, match="not saved any weights"):
+        locate(tmp_path)
