@@ -1,8 +1,8 @@
-"""Draw the figures of the pages "The ideas", "Solvers" and "Results" with the library itself.
+"""Draw the figures of the pages "The ideas" and "Choose a solver" with the library itself.
 
     python docs/draw_figures.py [NAME ...] [--out FOLDER] [--kind svg|png] [--fast]
 
-draws all figures, or those of the given names, and prints what the first two pages quote.
+draws all figures, or those of the given names, and prints the numbers that the pages quote.
 With --fast it takes one sample and few iterations where it would take eight and many. Each figure
 has a file of its own in `figures_src`.
 """
@@ -13,15 +13,11 @@ import argparse
 from functools import cache
 from pathlib import Path
 
-from figures_src.bench import bench_rows
 from figures_src.blind_spot import blind_spot
-from figures_src.classification import classification
 from figures_src.cycle import cycle
-from figures_src.density import density
 from figures_src.levels import levels
 from figures_src.masks import masks
 from figures_src.parts import Picture
-from figures_src.residuals import residuals
 from figures_src.sets import sets
 from figures_src.steps import steps
 from figures_src.theorem2 import theorem2
@@ -29,14 +25,15 @@ from figures_src.trained import targets
 
 from mintnet.figures.style import LIGHT, render
 
-IDEAS = {"masks": masks, "blind-spot": blind_spot, "sets": sets, "theorem-2": theorem2}
-RECORDED = {
+PLAIN = {
+    "masks": masks,
+    "blind-spot": blind_spot,
+    "sets": sets,
+    "theorem-2": theorem2,
     "levels": levels,
-    "classification": classification,
-    "density": density,
 }
-TRAINED = {"steps": steps, "residuals": residuals, "cycle": cycle}
-NAMES = (*IDEAS, *TRAINED, *RECORDED)
+TRAINED = {"steps": steps, "cycle": cycle}  # of a trained network, which takes a while to invert
+NAMES = (*PLAIN, *TRAINED)
 
 
 def picture(name: str, fast: bool) -> Picture:
@@ -44,7 +41,7 @@ def picture(name: str, fast: bool) -> Picture:
     if name in TRAINED:
         samples, most = (1, 12) if fast else (8, 120)
         return TRAINED[name](_targets(samples), most)
-    return (IDEAS | RECORDED)[name]()
+    return PLAIN[name]()
 
 
 _targets = cache(targets)  # inverting a trained network takes a while
@@ -68,9 +65,6 @@ def main(arguments: list[str] | None = None) -> None:
         path.write_bytes(render(drawn.draw, LIGHT, drawn.size, options.kind))
         print(f"\n{path.name}")
         print("\n".join(f"  {fact}" for fact in drawn.facts))
-    if not options.names:
-        print("\nmintnet bench invert")
-        print("\n".join(f"  {row}" for row in bench_rows()))
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ def steps(layers: dict[int, Target], most: int) -> Picture:
     lost = {n: int((~s.converged).sum()) for n, s in solved.items()}
     taken = {n: int(s.steps.max()) for n, s in solved.items()}
     samples = len(layers[1].z)
-    certified = [taken[n] for n in layers if not lost[n]]
+    verified = [taken[n] for n in layers if not lost[n]]
     facts = [
-        f"α = 1, {samples} samples: {len(certified)} of {len(layers)} layers certified, in "
-        f"{min(certified)} to {max(certified)} steps; "
-        f"{sum(c <= 10 for c in certified)} of them in at most 10",
+        f"α = 1, {samples} samples: {len(verified)} of {len(layers)} layers verified, in "
+        f"{min(verified)} to {max(verified)} steps; "
+        f"{sum(c <= 10 for c in verified)} of them in at most 10",
         *(f"layer {n}: {count} of {samples} samples never" for n, count in lost.items() if count),
     ]
 

@@ -28,7 +28,7 @@ def test_sample(mintnet, model):
 
 
 def test_every_solver_has_a_name():
-    from mintnet.cli.sample import Sample
+    from mintnet.cli.images import Sample
     from mintnet.solvers import Bisection, FixedPoint, Wavefront
 
     def chosen(**options):
@@ -97,13 +97,8 @@ def test_info(mintnet, model):
 def test_import_original(mintnet, fixtures):
     source = fixtures / "original_density_grey.pth"
     code, out, _ = mintnet("import-original", source, "imported", "--json", "i.json")
-    assert code == 0 and "λ = " in out
-    flow = Flow.load("imported")
-    assert flow.net.parameter_count() == figures("i.json")["parameters"]
-    assert mintnet("info", "imported").code == 0
-
-
-def test_import_original_takes_lambda(mintnet, fixtures):
+    assert code == 0 and "λ = " in out and mintnet("info", "imported").code == 0
+    assert Flow.load("imported").net.parameter_count() == figures("i.json")["parameters"]
     shutil.copy(fixtures / "original_density_grey.pth", "alone.pth")
     assert mintnet("import-original", "alone.pth", "m", "--logit-lambda", 0.01).code == 0
     assert Flow.load("m").logit.lam == 0.01
@@ -111,24 +106,15 @@ def test_import_original_takes_lambda(mintnet, fixtures):
 
 def test_data(mintnet):
     assert mintnet("data", "get", "digits", "--json", "d.json").code == 0
-    found = figures("d.json")
-    assert (found["name"], found["files"]) == ("digits", [])
-    assert mintnet("data", "verify", "digits").code == 0
+    assert figures("d.json")["files"] == []
 
 
 def test_report(mintnet, tiny_flow):
     tiny_flow.save("run/last", preset="digits", data={"name": "digits"})
-    rows = [
-        {"kind": kind, "step": step, "bpd": 3 - step / 100}
-        for step in (10, 20, 30)
-        for kind in ("train", "validation")
-    ]
-    Path("run/metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + '\n{"kind": "tr')
+    row = '{"kind": "train", "step": 10, "bpd": 3}\n{"kind": "validation", "step": 20, "bpd": 2}\n'
+    Path("run/metrics.jsonl").write_text(row + '{"kind": "tr')
     Path("run/run.json").write_text('{"seed": "<b>7</b>"}')
-    command = (
-        "report", "run", "--samples", 4, "--reconstructions", 6, "--likelihood", 20,
-        "--time-limit", 0.1, "--json", "r.json",
-    )  # fmt: skip
+    command = ("report", "run", "--samples", 4, "--json", "r.json")
     code, out, _ = mintnet(*command)
     assert code == 0 and "run/report.html" in out and "replaced" not in out
     assert "replaced run/report.html" in mintnet(*command).out
@@ -136,7 +122,7 @@ def test_report(mintnet, tiny_flow):
     for words in ("Samples", "Training", "Reconstructions", "Interpolation", "Invertibility"):
         assert f"<h2>{words}</h2>" in page
     assert "<b>7</b>" not in page and "&lt;b&gt;7" in page
-    assert figures("r.json")["headlines"]["images back byte for byte"] == "6 / 6"
+    assert figures("r.json")["headlines"]["images back byte for byte"] == "32 / 32"
 
 
 def test_help_lists_every_command(mintnet):
@@ -145,11 +131,9 @@ def test_help_lists_every_command(mintnet):
     for name in ("train", "evaluate", "sample", "tune-step", "import-original", "demo", "data"):
         assert f"• {name} " in out
     assert mintnet().out == out
-
-
-def test_names_with_brackets(mintnet, model):
-    code, out, _ = mintnet("sample", model, "-n", 1, "--out", "a [bold]b[/].png")
-    assert code == 0 and "a [bold]b[/].png" in out
+    assert "families" in mintnet("bench", "--help").out
+    code, out, _ = mintnet("--version")
+    assert code == 0 and out.startswith("mintnet ") and out.count("\n") == 1
 
 
 def test_the_command_line_is_light():
@@ -164,13 +148,6 @@ print([name for name in {heavy!r} if name in set(sys.modules) - before])
 """
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_the_module_is_the_command_line():
-    words = [sys.executable, "-m", "mintnet", "sample", "nowhere"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode != 0 and "nowhere" in done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
 
 
 def test_folder_of_pictures(mintnet):
@@ -190,17 +167,8 @@ def test_a_size_that_does_not_halve_is_told(mintnet, size, stages, better):
     for k in range(20):
         picture = np.random.default_rng(k).integers(0, 256, (20, 20), dtype=np.uint8)
         Image.fromarray(picture).save(f"pictures/{k}.png")
-    train = (
-        "train",
-        "folder",
-        "--data",
-        "pictures",
-        "--grey",
-        "--max-steps",
-        1,
-        "--sample-every",
-        0,
-    )
+    options = ("--data", "pictures", "--grey", "--max-steps", 1, "--sample-every", 0)
+    train = ("train", "folder", *options)
     code, out, _ = mintnet(*train, "--size", size, "--run", "odd")
     (line,) = [line for line in out.splitlines() if line.startswith("warning: ")]
     assert code == 0 and f"{size} × {size}" in line and stages in line
@@ -210,16 +178,12 @@ def test_a_size_that_does_not_halve_is_told(mintnet, size, stages, better):
     assert "warning" not in mintnet(*train, "--size", size, *chosen, "--run", "chosen").out
 
 
-def test_version(mintnet):
-    code, out, _ = mintnet("--version")
-    assert code == 0 and out.startswith("mintnet ") and out.count("\n") == 1
-
-
 def test_sample_never_overwrites_in_silence(mintnet, model):
     for name in ("samples.png", "samples-2.png", "samples-3.png"):
         code, out, _ = mintnet("sample", model, "-n", 1)
         assert code == 0 and out.strip().endswith(name) and Path(name).is_file()
     assert "replaced samples.png" in mintnet("sample", model, "-n", 1, "--out", "samples.png").out
+    assert "a [bold]b[/].png" in mintnet("sample", model, "-n", 1, "--out", "a [bold]b[/].png").out
 
 
 def test_sample_as_single_files_and_as_an_array(mintnet, fails, model, tiny_flow):
@@ -227,9 +191,8 @@ def test_sample_as_single_files_and_as_an_array(mintnet, fails, model, tiny_flow
     assert mintnet("sample", model, "-n", 3, "--out", "s.npy").code == 0
     images = np.load("s.npy")
     assert images.dtype == np.uint8 and images.shape == (3, *tiny_flow.shape)
-    assert sorted(path.name for path in Path("folder").iterdir()) == [
-        f"000{k}.png" for k in range(3)
-    ]
+    names = [f"000{k}.png" for k in range(3)]
+    assert sorted(path.name for path in Path("folder").iterdir()) == names
     single = np.asarray(Image.open("folder/0001.png").convert("L"))
     np.testing.assert_array_equal(single, (images[1, 0] * (255 / 16)).round())
     assert fails(["sample", model, "--out", "folder"], "folder", "files in it")
@@ -243,20 +206,12 @@ def test_progress_is_told_in_plain_lines(mintnet, model, monkeypatch):
     assert "6 images through the network and back\n" in out and " back: 50 %\n" in out
 
 
-def test_info_and_verify_number_layers_alike(mintnet, model):
-    mintnet("info", model, "--json", "i.json")
-    options = ("-n", 2, "--iterations", 1, "--json", "v.json")
-    assert mintnet("verify", model, *options).code == 0
-    rows, known = figures("v.json")["layers"], figures("i.json")["layers"]
-    assert [row["number"] for row in rows] == list(range(1, len(known) + 1))
-    assert [row["name"] for row in rows] == [layer["name"] for layer in known]
-
-
-def test_couplings_are_layers_like_others(mintnet, tmp_path):
+def test_info_and_verify_name_layers_alike_couplings_too(mintnet, tmp_path):
     flow = Flow(MintNetConfig((1, 8, 8), (1, 1), (3, 1), couplings=4), 0.01, 17)
     flow.save(tmp_path / "coupled", data={"name": "digits", "version": "digits"})
-    assert "2 of width 4" in mintnet("info", tmp_path / "coupled", "--json", "i.json").out
+    assert mintnet("info", tmp_path / "coupled", "--json", "i.json").code == 0
     mintnet("verify", tmp_path / "coupled", "-n", 2, "--iterations", 1, "--json", "v.json")
     rows, known = figures("v.json")["layers"], figures("i.json")
+    assert [row["number"] for row in rows] == list(range(1, len(rows) + 1))
     assert [row["name"] for row in rows] == [layer["name"] for layer in known["layers"]]
     assert sum(layer["parameters"] for layer in known["layers"]) == known["parameters"]

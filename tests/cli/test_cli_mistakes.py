@@ -36,11 +36,10 @@ MISTAKES = [
     (["sample", "empty"], ["empty", "config.json"]),
     (["info", "words.txt"], ["words.txt"]),
     (["info", "folder"], ["mintnet train folder", "cifar10"]),
-    (
-        ["train", "digits", "--schedule", "cosine", "--milestones", 0.5],
-        ["milestones", "--schedule"],
+    *(
+        (["train", "digits", "--schedule", "cosine", f"--{name}", 0.5], [name, "--schedule"])
+        for name in ("milestones", "hold")
     ),
-    (["train", "digits", "--schedule", "cosine", "--hold", 0.5], ["hold", "--schedule"]),
     (["train", "digits-classifer"], ["digits-classifer", "digits-classifier"]),
     (["bench", "invert", MODEL, "--repeats", 0], ["--repeats"]),
     (["bench", "invert", MODEL, "--count", 0], ["--count"]),
@@ -64,7 +63,7 @@ MISTAKES = [
     (["verify", MODEL, "--out", "plot.doc"], ["plot.doc"]),
     (["reconstruct", MODEL, "--out", "empty"], ["empty"]),
     (["reconstruct", MODEL, "--count", 0], ["--count"]),
-    (["report", MODEL, "--out", "empty", "--samples", 1, "--reconstructions", 1], ["empty"]),
+    (["report", MODEL, "--out", "empty", "--samples", 1], ["empty"]),
     (["report", MODEL, "--samples", 0], ["--samples"]),
     (["sample", MODEL, "--json", "empty"], ["--json"]),
     (["sample", MODEL, "--json", "words.txt/s.json"], ["--json"]),
@@ -73,8 +72,6 @@ MISTAKES = [
     (["import-original", "nowhere.pth", "new"], ["nowhere.pth"]),
     (["import-original", "words.txt", "new"], ["words.txt"]),
     (["data", "get", "minst"], ["minst", "mnist"]),
-    (["export", "nowhere", "out"], ["no model nowhere"]),
-    (["export", MODEL, MODEL], ["not empty"]),
 ]
 
 
@@ -88,6 +85,9 @@ def test_one_line_says_what_is_wrong(fails, model, arguments, words):
     assert Path("words.txt").read_text() == "words"
 
 
+WRITING = ("evaluate", "explain", "report", "sample", "reconstruct", "interpolate", "tune-step")
+
+
 @pytest.fixture
 def nothing_is_computed(monkeypatch):
     """Any computation with a model is a failure."""
@@ -99,23 +99,10 @@ def nothing_is_computed(monkeypatch):
 
 
 @pytest.mark.usefixtures("nothing_is_computed")
-@pytest.mark.parametrize(
-    "command",
-    [
-        "evaluate",
-        "explain",
-        "report",
-        "sample",
-        "reconstruct",
-        "interpolate",
-        "tune-step",
-        "verify",
-    ],
-)
+@pytest.mark.parametrize("command", [*WRITING, "verify"])
 def test_output_is_checked_before_the_work(fails, model, command):
     Path("file").write_text("in the way")
     Path("folder.png").mkdir()
-    Path("a.json").mkdir()
     if command in ("evaluate", "explain", "report"):
         Classifier.preset("digits").save("c", data={"name": "digits"})
         model = "c"
@@ -124,8 +111,6 @@ def test_output_is_checked_before_the_work(fails, model, command):
         assert fails([*words, "--out", place], "--out", place, "cannot be written")
     if command != "report":
         assert fails([*words, "--out", "a.txt"], "--out", "a.txt", ".png")
-    if command == "explain":
-        assert fails([*words, "--out", "a.png"], "a.json")
     if Path("/proc/self").exists():
         assert fails([*words, "--json", "/proc/a.json"], "--json /proc/a.json")
 
@@ -145,11 +130,6 @@ def test_model_without_data(fails, tiny_flow):
     assert fails(["reconstruct", "m", "--data-set", "cifar10"], "--data")
     assert fails(["reconstruct", "m", "--data-set", "mnist"], "mnist-slice has (1, 28, 28)")
     assert fails(["reconstruct", "m", "--data-set", "mnist", "--data", "nowhere"], "nowhere")
-
-
-def test_data_of_another_shape(fails):
-    Flow(MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,))).save("m", data="digits")
-    assert fails(["reconstruct", "m"], "(1, 4, 4)", "(1, 8, 8)")
 
 
 def test_text_file_among_pictures_is_skipped(mintnet, caplog):
@@ -191,14 +171,11 @@ def test_full_disk_while_a_model_is_saved(fails, fixtures):
     assert not Path("new/config.json").exists()
 
 
-def test_import_never_overwrites(fails, fixtures, model):
-    shutil.copytree(model, "mine")
-    before = Path("mine/model.safetensors").read_bytes()
+def test_mistakes_in_imports(fails, fixtures):
+    Path("mine").mkdir()
+    Path("mine/file").touch()
     assert fails(["import-original", fixtures / "original_density_grey.pth", "mine"], "not empty")
-    assert Path("mine/model.safetensors").read_bytes() == before
-
-
-def test_import_of_a_classifier_has_no_logit(fails, fixtures):
+    assert os.listdir("mine") == ["file"]
     source = fixtures / "original_classifier.pth"
     assert fails(["import-original", source, "new", "--logit-lambda", 0.1], "no logit")
     assert not Path("new").exists()
@@ -207,7 +184,6 @@ def test_import_of_a_classifier_has_no_logit(fails, fixtures):
 def test_damaged_data(fails, model):
     Path("data").mkdir()
     Path("data/train-images-idx3-ubyte").write_bytes(b"short")
-    assert fails(["data", "verify", "mnist", "data"], "missing or damaged")
     assert fails(["data", "get", "mnist", "data"], "train-images-idx3-ubyte")
     assert Path("data/train-images-idx3-ubyte").read_bytes() == b"short"
 
@@ -227,10 +203,7 @@ NO_MEMORY = "[enforce fail at alloc_cpu.cpp:1] DefaultCPUAllocator: can't alloca
     [
         (torch.OutOfMemoryError("CUDA out of memory"), ["out of memory"]),
         (RuntimeError(NO_MEMORY), ["not enough memory", "fewer or smaller images"]),
-        (
-            OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "somewhere"),
-            ["somewhere: No space left on device"],
-        ),
+        (OSError(errno.ENOSPC, "No space left", "somewhere"), ["somewhere: No space left"]),
         (ModuleNotFoundError("", name="matplotlib.axes"), ["matplotlib", "'mintnet[cli]'"]),
         (ModuleNotFoundError("", name="tensorboard"), ["'mintnet[tensorboard]'"]),
     ],
@@ -246,13 +219,10 @@ def test_interrupt_is_no_error(mintnet, model, monkeypatch):
     assert code == 130 and err == "mintnet: interrupted\n"
 
 
-def test_a_fault_of_the_program_shows_itself(mintnet, model, monkeypatch):
+def test_what_shows_its_traceback(mintnet, model, monkeypatch):
     monkeypatch.setattr(Flow, "solve", raising(KeyError("a bug")))
     with pytest.raises(KeyError):
         mintnet("sample", model)
-
-
-def test_debug_shows_the_traceback(mintnet, monkeypatch):
     monkeypatch.setenv("MINTNET_DEBUG", "1")
     with pytest.raises(ValueError):
         mintnet("sample", "nowhere")
@@ -260,9 +230,8 @@ def test_debug_shows_the_traceback(mintnet, monkeypatch):
 
 def test_without_the_extra_one_line_says_what_to_install():
     words = "import sys; sys.modules['tyro'] = None; from mintnet.cli import main; main(['train'])"
-    done = subprocess.run(
-        [sys.executable, "-c", words], capture_output=True, text=True, check=False
-    )
+    call = [sys.executable, "-c", words]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.count("\n") == 1 and "pip install 'mintnet[cli]'" in done.stderr
 

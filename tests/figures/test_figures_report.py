@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mintnet.analysis import Amounts, Headline, Overview, overview
+from mintnet.analysis import Headline, Overview, overview
 from mintnet.data import ImageData
 from mintnet.figures import write_report
 from mintnet.solvers import FixedPoint
@@ -22,7 +22,7 @@ def page(flow, images, tmp_path_factory) -> Path:
         '{"kind": "train", "step": 1, "bpd": 3.0}\n{"kind": "validation", "step": 2, "bpd": 2.5}\n'
     )
     data = ImageData("digits", images, levels=17)
-    found = overview(flow, data, "A <title>", run, Amounts(4, 8, 8, seconds=0.01))
+    found = overview(flow, data, "A <title>", run, samples=4)
     found.configuration = {"data": "from somewhere"}
     return write_report(folder / "report.html", found)
 
@@ -70,8 +70,8 @@ def test_fig_4a_has_the_line_of_auto(page):
 
 
 def test_an_inversion_that_fails_is_told(flow, images, tmp_path):
-    data, amounts = ImageData("digits", images, levels=17), Amounts(2, 4, 4, seconds=0.01)
-    found = overview(flow, data, "t", amounts=amounts, solver=FixedPoint(max_steps=0))
+    data = ImageData("digits", images, levels=17)
+    found = overview(flow, data, "t", samples=2, solver=FixedPoint(max_steps=0))
     text = write_report(tmp_path / "r.html", found).read_text()
     assert "could not be verified" in text and "Not drawn" in text and 'class="bad"' in text
 

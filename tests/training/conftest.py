@@ -17,7 +17,7 @@ def one_thread():
 def tiny():
     """`train` on digits with a network that takes milliseconds a step."""
 
-    def call(run, **given):
+    def call(run, preset="digits", **given):
         options = {
             "batch_size": 16,
             "pairs": (1, 1),
@@ -28,6 +28,6 @@ def tiny():
             "checkpoint_every": 5,
             **given,
         }
-        return train("digits", run, **options)
+        return train(preset, run, **options)
 
     return call

@@ -1,19 +1,15 @@
 """Classifiers in the loop: what is learned, kept, resumed and refused."""
 
-import signal
-import time
-
 import pytest
 import torch
-from training_processes import finish, same_state, start, state
 
-from mintnet.data import ImageData, load
-from mintnet.models import Classifier, ResNet
+from mintnet.data import load
+from mintnet.models import Classifier
 from mintnet.models.locate import load_model
-from mintnet.training import RECIPES, Accuracy, Recipe, RunError, evaluate_classifier, train
-from mintnet.training.accuracy import calibration
-from mintnet.training.augment import augmented, cropped
+from mintnet.training import RECIPES, Accuracy, Recipe, RunError, evaluate, train
+from mintnet.training.augment import augmented
 from mintnet.training.build import build_task
+from mintnet.training.evaluation import Calibration
 from mintnet.training.optimizers import make_optimizer
 from mintnet.training.task import Batch, ClassificationTask
 
@@ -34,35 +30,9 @@ def test_a_classifier_learns(tmp_path):
     assert figures["figure"] == "error" and figures["validation"]["error"] < 0.3
     model = load_model(tmp_path / "run")
     assert isinstance(model, Classifier)
-    found = evaluate_classifier(model, load("digits", "test"))
+    found = evaluate(model, load("digits", "test"))
     assert found.accuracy > 0.7
     assert not (tmp_path / "run" / "samples").exists()
-
-
-@pytest.mark.slow
-def test_killed_and_resumed_is_bit_identical(tmp_path):
-    options = {**TINY, "max_steps": 60, "ema": 0.99}
-    killed = start(run=str(tmp_path / "killed"), checkpoint_every=6, **options)
-    while not (tmp_path / "killed" / "checkpoint.pt").exists() and killed.poll() is None:
-        time.sleep(0.01)
-    killed.send_signal(signal.SIGKILL)
-    assert killed.wait() == -signal.SIGKILL, killed.communicate()[1]
-    figures = train(run=tmp_path / "killed", resume=True, **options)
-    assert 0 < figures["resumed_from"] < figures["steps"]
-    assert train(run=tmp_path / "whole", **options)["steps"] == figures["steps"]
-    assert any("variance" in name for name in state(tmp_path / "whole")["averaged"])
-    assert same_state(tmp_path / "whole", tmp_path / "killed")
-    whole, again = (tmp_path / run / "last/model.safetensors" for run in ("whole", "killed"))
-    assert whole.read_bytes() == again.read_bytes()
-
-
-@pytest.mark.slow
-def test_two_processes_keep_one_set_of_statistics(tmp_path):
-    options = {**TINY, "max_steps": 4, "checkpoint_every": 2}
-    figures = finish(start(run=str(tmp_path / "run"), devices="2", **options))
-    assert figures["finished"]
-    model = state(tmp_path / "run")["model"]
-    assert all(value.isfinite().all() for value in model.values())
 
 
 def test_loss_and_figures():
@@ -78,25 +48,6 @@ def test_loss_and_figures():
         torch.testing.assert_close(measured["loss"], smooth)
         wrong = log_probs.argmax(1) != batch.labels
         assert torch.equal(measured["error"], wrong.float())
-
-
-def test_crops():
-    images = torch.arange(1, 2 * 5 * 28 * 28 + 1).reshape(5, 2, 28, 28).float()
-    index = torch.tensor([7, 1, 30, 4, 9])
-    whole = cropped(images, 3, 2, index)
-    assert torch.equal(cropped(images[1:3], 3, 2, index[1:3]), whole[1:3])
-    assert not torch.equal(cropped(images, 3, 3, index), whole)
-    shifts = set()
-    many = images[:1].expand(400, -1, -1, -1)
-    for moved in cropped(many, 0, 0, torch.arange(400)):
-        place = (moved[0] == images[0, 0, 14, 14]).nonzero()[0] - 14
-        dy, dx = place.tolist()
-        shifts.add((dy, dx))
-        y, x = torch.meshgrid(torch.arange(28) - dy, torch.arange(28) - dx, indexing="ij")
-        inside = (y >= 0) & (y < 28) & (x >= 0) & (x < 28)
-        expected = torch.where(inside, images[0][:, y.clamp(0, 27), x.clamp(0, 27)], 0.0)
-        assert torch.equal(moved, expected)
-    assert {dy for dy, _ in shifts} == {dx for _, dx in shifts} == set(range(-4, 5))
 
 
 def test_augmentations_are_for_training_alone(tmp_path, monkeypatch):
@@ -124,55 +75,6 @@ def test_decay_is_for_matrices():
     assert len(decays) + len(rest) == len(list(model.parameters()))
 
 
-def test_one_recipe_for_all_classifiers_and_resnets():
-    for name in ("mnist-classifier", "cifar10-classifier", "mnist-resnet", "cifar10-resnet"):
-        recipe, mnist = RECIPES[name], name.startswith("mnist")
-        assert (recipe.batch_size, recipe.schedule, recipe.label_smoothing) == (256, "cosine", 0.1)
-        assert (recipe.learning_rate, recipe.eps, recipe.weight_decay) == (2e-3, 1e-6, 0.1)
-        assert (recipe.clip, recipe.ema, recipe.validation) == (5.0, 0.999, 0.0)
-        assert recipe.augmentation == ("crop" if mnist else "crop-flip-cutout")
-        assert recipe.epochs == (10 if mnist else 70)
-
-
-def test_what_cannot_be_trained(tmp_path, raises_with):
-    run = tmp_path / "run"
-    with raises_with(RunError, "at least two images"):
-        tiny(run, max_steps=2, batch_size=1)
-    with raises_with(RunError, "no logit"):
-        tiny(tmp_path / "a", logit_lambda=0.1)
-    with raises_with(RunError, "no labels to smooth"):
-        train("digits", tmp_path / "b", label_smoothing=0.1)
-    with raises_with(ValueError, "label_smoothing"):
-        Recipe("digits", label_smoothing=1.0)
-    data = load("digits", "train")
-    same = ImageData("grey", torch.full_like(data.images, 3), data.labels, 17)
-    with raises_with(RunError, "constant"):
-        build("digits-classifier", same)
-    with raises_with(RunError, "no labels"):
-        build("digits-classifier", ImageData("grey", data.images, None, 17))
-    with raises_with(RunError, "labels from 0 to 10"):
-        labels = data.labels.clone()
-        labels[0] = 10
-        build("digits-classifier", ImageData("grey", data.images, labels, 17))
-
-
-def test_begin_with_another_classifier(tmp_path):
-    tiny(tmp_path / "one", max_steps=3)
-    tiny(tmp_path / "two", max_steps=1, learning_rate=1e-12, init=str(tmp_path / "one"))
-    one, two = (Classifier.load(tmp_path / name) for name in ("one", "two"))
-    for a, b in zip(one.parameters(), two.parameters(), strict=True):
-        torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
-    with pytest.raises(RunError, match="another network"):
-        train("digits-classifier", tmp_path / "three", pairs=(2, 1), init=str(tmp_path / "one"))
-
-
-def test_resnets_have_the_same_recipe_and_their_own_model(monkeypatch):
-    data = ImageData("m", torch.randint(0, 255, (4, 1, 28, 28)).byte(), torch.arange(4))
-    assert isinstance(build("mnist-resnet", data), ResNet)
-    with pytest.raises(ValueError, match="Mint layers"):
-        build("mnist-resnet", data, pairs=(1, 1, 1))
-
-
 def test_accuracy_confusion_and_mistakes():
     probabilities = torch.tensor([[0.7, 0.3], [0.1, 0.9], [0.6, 0.4], [0.05, 0.95]])
     found = Accuracy(probabilities.log(), torch.tensor([0, 0, 1, 1]))
@@ -190,14 +92,14 @@ def test_what_is_no_probability_has_no_accuracy(value, raises_with):
     with torch.no_grad():
         classifier.linear.bias[2] = value
     with raises_with(RunError, "log-probabilities", f"{len(data)} of {len(data)}"):
-        evaluate_classifier(classifier, data)
+        evaluate(classifier, data)
 
 
 def test_calibration_against_its_definition():
     torch.manual_seed(1)
     confidence = torch.rand(500)
     right = torch.rand(500) < confidence**2
-    found = calibration(confidence, right, bins=10)
+    found = Calibration.of(confidence, right, bins=10)
     total = 0.0
     for k in range(10):
         inside = (confidence > k / 10) & (confidence <= (k + 1) / 10)
@@ -205,21 +107,5 @@ def test_calibration_against_its_definition():
         gap = right[inside].double().mean() - confidence[inside].double().mean()
         total += float(inside.sum() * gap.abs()) / 500
     assert found.error == pytest.approx(total)
-    assert calibration(torch.ones(3), torch.ones(3) > 0).error == 0
-    assert calibration(torch.zeros(3), torch.ones(3) > 0).counts[0] == 3
-
-
-def test_evaluation_does_not_depend_on_the_batch():
-    model, data = Classifier.preset("digits").eval(), load("digits", "test")
-    one, two = (evaluate_classifier(model, data, batch_size=b).log_probs for b in (7, 360))
-    torch.testing.assert_close(one, two, atol=1e-5, rtol=0)
-    with pytest.raises(RunError, match="no labels"):
-        evaluate_classifier(model, ImageData("digits", data.images, None, 17))
-
-
-@pytest.mark.parametrize("option", [{"pairs": (1,)}, {"filters": (3,)}, {"kernel_size": 5}])
-def test_a_resnet_has_no_mint_layers(option):
-    images = torch.randint(0, 256, (20, 1, 28, 28), dtype=torch.uint8)
-    data = ImageData("mnist", images, torch.arange(20) % 10)
-    with pytest.raises(ValueError, match="a ResNet has none"):
-        build("mnist-resnet", data, **option)
+    assert Calibration.of(torch.ones(3), torch.ones(3) > 0).error == 0
+    assert Calibration.of(torch.zeros(3), torch.ones(3) > 0).counts[0] == 3

@@ -47,9 +47,9 @@ def test_what_is_given_is_passed_on_and_nothing_else(monkeypatch, tmp_path, caps
 
     monkeypatch.setattr("mintnet.training.train", train)
     parse("digits").run()
-    parse("mnist", "--lr", "0.5", "--pairs", "1", "2", "3", "--validation", "0", "--muon").run()
+    parse("mnist", "--lr", "0.5", "--pairs", "1", "2", "3", "--validation", "0", "--adam").run()
     parse("folder", "--data", "d", "--run", "r", "--resume", "--epochs", "20", "--grey").run()
-    given = {"learning_rate": 0.5, "pairs": (1, 2, 3), "validation": 0.0, "muon": True}
+    given = {"learning_rate": 0.5, "pairs": (1, 2, 3), "validation": 0.0, "adam": True}
     assert calls == [
         ("digits", Path("runs/digits"), False, {}),
         ("mnist", Path("runs/mnist"), False, given),

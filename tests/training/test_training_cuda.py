@@ -17,13 +17,9 @@ OPTIONS = {"pairs": (1, 1), "filters": (45, 11), "batch_size": 64, "max_steps": 
 OPTIONS["sample_every"] = 0
 
 
-@pytest.mark.parametrize(
-    ("augmentation", "muon"), [("none", False), ("crop-flip", False), ("none", True)]
-)
-def test_captured_steps_train_like_plain_ones(
-    tmp_path: Path, augmentation: str, muon: bool
-) -> None:
-    """To a part of one step: in small directions, Muon makes much of what TF32 rounds away."""
+@pytest.mark.parametrize("augmentation", ["none", "crop-flip"])
+def test_captured_steps_train_like_plain_ones(tmp_path: Path, augmentation: str) -> None:
+    """To a part of one step."""
     best, weights = {}, {}
     for name, fast, steps in (("fast", True, 8), ("plain", False, 8), ("shorter", False, 7)):
         found = train(
@@ -31,7 +27,6 @@ def test_captured_steps_train_like_plain_ones(
             tmp_path / name,
             plain=not fast,
             augmentation=augmentation,
-            muon=muon,
             precision="tf32" if fast else "float32",
             **OPTIONS | {"max_steps": steps},
         )

@@ -11,18 +11,16 @@ from training_processes import TINY, finish, start, state
 
 from mintnet.data import load
 from mintnet.models.locate import load_flow
-from mintnet.training import Devices, RunError, evaluate, is_first_process
-from mintnet.training.devices import float32_math
+from mintnet.training import Devices, RunError, is_first_process
 from mintnet.training.task import DensityTask
 
-BATCH = {"batch_size": 9}  # 5 and 4 images
+BATCH = {**TINY, "batch_size": 9, "preset": "digits", "precision": "float64", "max_steps": 6}
+BATCH |= {"ema": 0.9, "clip": 50.0}  # 5 and 4 images
 
 
 def test_two_processes_match_one(tmp_path):
-    options = {**TINY, **BATCH, "preset": "digits", "precision": "float64", "max_steps": 6}
-    options |= {"ema": 0.9, "clip": 50.0}
-    one = start(run=str(tmp_path / "one"), **options)
-    two = start(run=str(tmp_path / "two"), devices="2", **options)
+    one = start(run=str(tmp_path / "one"), **BATCH)
+    two = start(run=str(tmp_path / "two"), devices="2", **BATCH)
     compare(tmp_path, finish(one), finish(two))
 
 
@@ -32,18 +30,23 @@ def test_two_machines_match_one(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    options = {**TINY, **BATCH, "preset": "digits", "precision": "float64", "max_steps": 6}
-    options |= {"ema": 0.9, "clip": 50.0}
     machines = []
     for rank in ("0", "1"):
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": rank}
         environment = {**os.environ, **place, "LOCAL_RANK": "0"}
-        machines.append(start(environment, run=str(tmp_path / "two"), nodes=2, **options))
-    one = finish(start(run=str(tmp_path / "one"), **options))
+        machines.append(start(environment, run=str(tmp_path / "two"), nodes=2, **BATCH))
+    one = finish(start(run=str(tmp_path / "one"), **BATCH))
     compare(tmp_path, one, finish(machines[0]))
     out, err = machines[1].communicate(timeout=100)
     assert machines[1].returncode == 0, err
     assert "{" not in out
+
+
+@pytest.mark.slow
+def test_two_processes_keep_one_set_of_statistics(tmp_path):
+    options = {**TINY, "preset": "digits-classifier", "max_steps": 4, "checkpoint_every": 2}
+    assert finish(start(run=str(tmp_path / "run"), devices="2", **options))["finished"]
+    assert all(value.isfinite().all() for value in state(tmp_path / "run")["model"].values())
 
 
 def compare(folder, one, two):
@@ -124,25 +127,11 @@ def test_the_first_process(monkeypatch, environment, first):
     assert is_first_process() == first
 
 
-@pytest.mark.parametrize("wrong", [{"devices": "0"}, {"devices": "all"}, {"accelerator": "tpu"}])
-def test_devices_that_make_no_sense(wrong):
-    with pytest.raises(ValueError):
-        Devices(**wrong).resolved()
-
-
 def test_devices_that_are_not_there(tmp_path, tiny):
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     with pytest.raises(RunError, match="these devices cannot be had"):
         tiny(tmp_path / "run", accelerator="cuda")
-
-
-def test_true_float32_is_restored_afterwards():
-    before = torch.backends.cudnn.allow_tf32
-    with float32_math(tf32=False):
-        assert not torch.backends.cudnn.allow_tf32
-        assert not torch.backends.cuda.matmul.allow_tf32
-    assert torch.backends.cudnn.allow_tf32 == before
 
 
 def test_validation_is_in_true_float32(tmp_path, tiny, monkeypatch):
@@ -158,9 +147,3 @@ def test_validation_is_in_true_float32(tmp_path, tiny, monkeypatch):
     tiny(tmp_path / "run", max_steps=2, precision="tf32")
     assert {tf32 for training, tf32 in seen if training} == {True}
     assert {tf32 for training, tf32 in seen if not training} == {False}
-
-
-def test_evaluate_wants_images_of_the_model(tmp_path, tiny):
-    tiny(tmp_path / "run", max_steps=1)
-    with pytest.raises(ValueError, match="draws must be at least 1"):
-        evaluate(load_flow(tmp_path / "run"), load("digits", "test"), draws=0)

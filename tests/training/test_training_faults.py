@@ -10,10 +10,9 @@ import torch
 from training_processes import before_step, contents, same_state, state, stopped_at
 
 from mintnet import files
-from mintnet.models import Classifier
 from mintnet.models.locate import load_flow
-from mintnet.training import RunError, RunFolder, train
-from mintnet.training.task import ClassificationTask, DensityTask
+from mintnet.training import RunError, RunFolder
+from mintnet.training.task import DensityTask
 
 
 @pytest.mark.parametrize(
@@ -32,22 +31,6 @@ def test_a_folder_that_is_taken(tmp_path, tiny, options, message):
         tiny(tmp_path / "run", **options)
     assert "\n" not in str(caught.value)
     assert contents(tmp_path) == before
-
-
-def test_a_folder_of_another_preset(tmp_path, tiny):
-    tiny(tmp_path / "run")
-    with pytest.raises(RunError, match="is a run of preset digits, not mnist"):
-        train("mnist", tmp_path / "run", resume=True)
-
-
-def test_other_images_than_before(tmp_path, tiny):
-    tiny(tmp_path / "run")
-    path = tmp_path / "run" / "run.json"
-    content = json.loads(path.read_text())
-    content["data"]["checksum"] += 1
-    path.write_text(json.dumps(content))
-    with pytest.raises(RunError, match="other images"):
-        tiny(tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -78,14 +61,6 @@ def test_a_damaged_checkpoint(tmp_path, tiny, damage):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("content", ["{", '{"format": 1}', '{"format": 2, "recipe": {"a": 1}}'])
-def test_a_damaged_run_json(tmp_path, tiny, content):
-    tiny(tmp_path / "run")
-    (tmp_path / "run" / "run.json").write_text(content)
-    with pytest.raises(RunError, match=r"run.json is damaged"):
-        tiny(tmp_path / "run", resume=True)
-
-
 def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, tiny, monkeypatch):
     checkpoint = tmp_path / "run" / "checkpoint.pt"
     sync, kept = os.fsync, []
@@ -106,13 +81,6 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, tiny, monkeypatch):
     tiny(tmp_path / "other")
     assert tiny(tmp_path / "run", resume=True)["resumed_from"] == 5
     assert same_state(tmp_path / "run", tmp_path / "other")
-
-
-def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, tiny):
-    with pytest.raises(RunError, match="so the run stops; the weights saved last") as caught:
-        tiny(tmp_path / "run", learning_rate=1e30)
-    assert "\n" not in str(caught.value)
-    assert all(p.isfinite().all() for p in load_flow(tmp_path / "run").parameters())
 
 
 def outliers(monkeypatch, steps, factor=math.inf):
@@ -138,7 +106,7 @@ def test_a_step_that_is_not_finite_is_left_out(tmp_path, tiny, monkeypatch, ema)
 
     outliers(monkeypatch, (7, 8))
     before_step(monkeypatch, keep)
-    options = {"max_steps": 30, "ema": ema, "report_every": 1}
+    options = {"max_steps": 30, "ema": ema}
     figures = tiny(tmp_path / "whole", **options)
     assert (figures["steps"], figures["steps_left_out"]) == (30, 2)
     assert math.isfinite(figures["train"]["bpd"])
@@ -150,29 +118,6 @@ def test_a_step_that_is_not_finite_is_left_out(tmp_path, tiny, monkeypatch, ema)
     rest = tiny(tmp_path / "run", resume=True, **options)
     assert (rest["steps_left_out"], rest["resumed_from"]) == (2, 10)
     assert same_state(tmp_path / "whole", tmp_path / "run")
-
-
-@pytest.mark.parametrize("far", [math.inf, 1.0])
-def test_a_step_left_out_leaves_the_statistics_of_a_classifier(tmp_path, monkeypatch, far):
-    """Also where its activations are not finite, and so the statistics that it leaves."""
-    measure, prepared, calls, seen = ClassificationTask.measure, Classifier.prepared, [], {}
-
-    def far_out(self, batch):
-        calls.append(batch)
-        seen[len(calls)] = [b.clone() for b in self.model.buffers()]
-        found = measure(self, batch)
-        return {**found, "loss": found["loss"] * math.inf} if len(calls) == 7 else found
-
-    def with_a_pixel(self, images):
-        return prepared(self, images) * (far if len(calls) == 7 else 1.0)
-
-    monkeypatch.setattr(ClassificationTask, "measure", far_out)
-    monkeypatch.setattr(Classifier, "prepared", with_a_pixel)
-    small = {"pairs": (1, 1), "filters": (3, 1), "batch_size": 16, "max_steps": 20}
-    figures = train("digits-classifier", tmp_path / "run", validation=0.0, ema=0.5, **small)
-    assert (figures["steps"], figures["steps_left_out"]) == (20, 1)
-    assert all(torch.equal(a, b) for a, b in zip(seen[7], seen[8], strict=True))
-    assert not all(torch.equal(a, b) for a, b in zip(seen[8], seen[9], strict=True))
 
 
 def test_steps_that_are_never_finite_stop_the_run(tmp_path, tiny, monkeypatch):
@@ -205,20 +150,30 @@ def weights(run):
     return {p: p.read_bytes() for p in [*run.glob("last/*"), *run.glob("checkpoint.pt")]}
 
 
-def test_nothing_is_written_for_a_mistake(tmp_path):
-    run = tmp_path / "run"
-    wrong = {"batch_size": 0}, {"pairs": (1,), "filters": (1, 2)}, {"schedule": "up"}, {"lr": 1}
-    for options in (*wrong, {"checkpoint_every": -1}, {"threads": 0}):
-        with pytest.raises(ValueError):
-            train("digits", run, **options)
-    with pytest.raises(ValueError, match="unknown preset 'digit'; choose one of digits"):
-        train("digit", run)
-    for options in ({"devices": "0"}, {"accelerator": "mps"}):  # there is no such thing here
-        with pytest.raises(ValueError, match="devices"):
-            train("digits", run, **options)
-    for folder in (None, str(tmp_path / "nowhere")):
-        with pytest.raises(ValueError, match="--data"):
-            train("mnist", run, data=folder)
-    with pytest.raises(ValueError):
-        train("mnist", run, data=str(tmp_path))
-    assert not run.exists()
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "run.json is damaged"),
+        ('{"format": 1}', "run.json is damaged"),
+        ('{"format": 2, "recipe": {"a": 1}}', "run.json is damaged"),
+        ({"recipe": {"preset": "mnist"}}, "is a run of preset mnist, not digits"),
+        ({"data": {"checksum": 7}}, "other images"),
+    ],
+)
+def test_a_run_json_that_does_not_fit(tmp_path, tiny, content, message):
+    tiny(tmp_path / "run")
+    path = tmp_path / "run" / "run.json"
+    if isinstance(content, dict):
+        saved = json.loads(path.read_text())
+        for name, values in content.items():
+            saved[name] |= values
+        content = json.dumps(saved)
+    path.write_text(content)
+    with pytest.raises(RunError, match=message):
+        tiny(tmp_path / "run", resume=True)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, tiny):
+    with pytest.raises(RunError, match=r"so the run stops; the weights saved last[^\n]*$"):
+        tiny(tmp_path / "run", learning_rate=1e30)
+    assert all(p.isfinite().all() for p in load_flow(tmp_path / "run").parameters())

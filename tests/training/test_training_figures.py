@@ -9,13 +9,9 @@ from torch import distributions as D
 from mintnet.data import ImageData, load
 from mintnet.models import Flow, MintNetConfig
 from mintnet.models.noise import uniform_noise
-from mintnet.training import (
-    RunError,
-    evaluate,
-    gaussian_bits_per_dim,
-    histogram_bits_per_dim,
-)
-from mintnet.training.data import data_of
+from mintnet.models.storage import read_config
+from mintnet.training import RunError, evaluate
+from mintnet.training.data import images_for
 
 
 def affine_flow(shape, t=1.0, bias=0.0, lam=0.05, levels=17):
@@ -51,39 +47,6 @@ def test_bits_per_dim_of_a_known_density(t, bias, lam, levels):
     torch.testing.assert_close(flow.bits_per_dim(images, seed=3, draw=2), expected)
 
 
-def test_probabilities_of_all_images_sum_to_the_mass_inside_the_cube():
-    lam, levels, points = 0.05, 5, 2000
-    flow = affine_flow((1, 1, 1), 0.7, 0.3, lam, levels)
-    x = (torch.arange(levels * points, dtype=torch.float64) + 0.5) / (levels * points)
-    mass = float(flow.log_density(x.reshape(-1, 1, 1, 1)).detach().exp().sum() / points)
-    edge = math.log((1 - lam) / lam)
-    normal = D.Normal(torch.tensor(-0.3 / 0.7), 1 / 0.7)
-    inside = float(normal.cdf(torch.tensor(edge)) - normal.cdf(torch.tensor(-edge)))
-    assert mass == pytest.approx(inside, abs=1e-6)
-
-
-def test_a_gaussian_flow_and_the_gaussian_baseline_agree():
-    torch.manual_seed(0)
-    images = torch.randint(0, 17, (4000, 1, 1, 1)).byte()
-    data = ImageData("grey", images, levels=17)
-    y = (images.double() + 0.5) / 17
-    y = torch.logit(0.05 + 0.9 * y)
-    t = float(1 / y.std())
-    flow = affine_flow((1, 1, 1), t, float(-y.mean() * t))
-    ours = evaluate(flow, data, batch_size=4000).bits_per_dim
-    assert gaussian_bits_per_dim(data, data, 0.05) == pytest.approx(ours, abs=0.01)
-
-
-def test_the_histogram_of_uniform_pixels():
-    torch.manual_seed(0)
-    train, test = (
-        ImageData("noise", torch.randint(0, 8, (n, 1, 2, 2)).byte(), levels=8) for n in (20000, 500)
-    )
-    assert histogram_bits_per_dim(train, test) == pytest.approx(3, abs=1e-2)
-    with pytest.raises(ValueError, match="of one kind"):
-        histogram_bits_per_dim(train, ImageData("noise", test.images, levels=9))
-
-
 @pytest.mark.parametrize("batch_size", [1, 7, 64, 1000])
 def test_evaluation_is_bits_per_dim_whatever_the_batch(batch_size):
     torch.manual_seed(1)
@@ -98,14 +61,8 @@ def test_evaluation_is_bits_per_dim_whatever_the_batch(batch_size):
     assert result.nats == pytest.approx(float(bits.mean()) * 64 * math.log(2), rel=1e-5)
 
 
-def test_a_model_of_other_images():
-    flow = Flow.preset("digits")
-    with pytest.raises(RunError, match=r"\(1, 8, 8\) with 17 levels"):
-        evaluate(flow, ImageData("grey", torch.zeros(2, 1, 8, 8).byte()))
-
-
 def test_a_model_that_does_not_say_what_it_is_for(tmp_path):
     Flow.preset("digits").save(tmp_path)
     with pytest.raises(RunError, match="which data set"):
-        data_of(tmp_path)
-    assert len(data_of(tmp_path, name="digits")) == 360
+        images_for(read_config(tmp_path), "model")
+    assert len(images_for(read_config(tmp_path), "model", name="digits")) == 360

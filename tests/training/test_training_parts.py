@@ -3,27 +3,21 @@
 import json
 import math
 import time
+from dataclasses import asdict
 
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 from training_processes import state
 
-from mintnet.data import load
-from mintnet.models import Flow, ModelFileError
-from mintnet.models.locate import load_flow, locate
-from mintnet.training import (
-    RECIPES,
-    ConsoleProgress,
-    Recipe,
-    RunError,
-    RunFolder,
-    recipe_for,
-    train,
-)
-from mintnet.training.augment import cut_out, flipped
+from mintnet.data import ImageData, load
+from mintnet.models import Classifier, Flow, ModelFileError, ResNet
+from mintnet.models.locate import load_flow, load_model, locate
+from mintnet.training import RECIPES, Progress, Recipe, RunError, RunFolder, evaluate, train
+from mintnet.training.augment import cropped, cut_out, flipped
 from mintnet.training.build import build_task
-from mintnet.training.data import held_out, part_of, permutation
+from mintnet.training.data import held_out, permutation
 from mintnet.training.optimizers import learning_rate
 from mintnet.training.recipe import OPTIONS
 from mintnet.training.samples import Sampler
@@ -39,43 +33,12 @@ def test_the_order_is_a_function_of_seed_and_epoch():
     assert torch.equal(one.sort().values, torch.arange(100))
 
 
-def test_no_draw_of_the_global_generator(tmp_path, tiny):
-    torch.manual_seed(0)
-    before = torch.get_rng_state()
-    build_task(Recipe.of("digits"), load("digits", "train"))
-    permutation(0, 0, 10)
-    assert torch.equal(before, torch.get_rng_state())
-
-
-def test_cutouts_are_squares_somewhere():
-    images = torch.ones(50, 3, 32, 32, dtype=torch.uint8)
-    cut = cut_out(images, 0, 0, torch.arange(50))
-    dark = (cut == 0).sum((1, 2, 3)) / 3
-    assert int(dark.max()) == 64 and int(dark.min()) >= 16
-    assert torch.equal(cut[5:9], cut_out(images[5:9], 0, 0, torch.arange(5, 9)))
-
-
-def test_flips_follow_the_image_not_the_batch():
-    images = torch.randint(0, 255, (40, 3, 4, 4)).byte()
-    index = torch.arange(40)
-    whole = flipped(images, 0, 2, index)
-    assert torch.equal(flipped(images[10:20], 0, 2, index[10:20]), whole[10:20])
-    turned = [not torch.equal(a, b) for a, b in zip(whole, images, strict=True)]
-    assert 8 < sum(turned) < 32
-    assert not torch.equal(whole, flipped(images, 0, 3, index))
-
-
 def test_held_out_images_are_not_trained_on():
     train, held = held_out(1437, 0.05)
     assert len(held) == 72
     assert torch.equal(torch.cat([train, held]).sort().values, torch.arange(1437))
     assert torch.equal(held, held_out(1437, 0.05)[1])
     assert len(held_out(1437, 0.0)[1]) == 0
-
-
-def test_parts_of_a_batch_make_up_the_batch():
-    batch = torch.arange(11)
-    assert torch.equal(torch.cat([part_of(batch, rank, 4) for rank in range(4)]), batch)
 
 
 def test_the_papers_schedules():
@@ -87,63 +50,16 @@ def test_the_papers_schedules():
     assert learning_rate(cifar, 0, 100) == 1e-3
     assert learning_rate(cifar, 50, 100) == pytest.approx(5e-4)
     assert learning_rate(cifar, 100, 100) == pytest.approx(0, abs=1e-12)
-
-
-def test_linear_and_warmup():
-    recipe = Recipe("digits", learning_rate=2.0, schedule="linear", hold=0.5, warmup=4)
-    rates = [learning_rate(recipe, step, 20) for step in (0, 3, 10, 15, 19)]
-    assert rates == pytest.approx([0.5, 2.0, 2.0, 1.0, 0.2])
-
-
-def test_the_papers_recipes():
-    for name in ("mnist", "cifar10", "imagenet32"):
-        recipe = recipe_for(name)
-        assert (recipe.batch_size, recipe.learning_rate, recipe.eps) == (32, 1e-3, 1e-4)
-    assert RECIPES["cifar10"].augmentation == "flip"
-    assert RECIPES["imagenet32"].max_steps == 350_000
-    assert 10 * math.floor(1_281_167 * 0.95 / 32) > 350_000
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"batch_size": 0},
-        {"learning_rate": 0.0},
-        {"learning_rate": math.nan},
-        {"schedule": "up"},
-        {"precision": "float16"},
-        {"augmentation": "rotate"},
-        {"ema": 1.0},
-        {"clip": -1.0},
-        {"validation": 1.0},
-        {"milestones": (250,)},
-    ],
-)
-def test_recipes_that_make_no_sense(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        Recipe("digits", **wrong)
+    recipe = Recipe("digits", learning_rate=2.0, schedule="step", warmup=4)
+    assert [learning_rate(recipe, step, 20) for step in (0, 3, 10)] == [0.5, 2.0, 2.0]
 
 
 def test_a_recipe_survives_json():
     shape = {"pairs": (1, 2), "filters": (3, 4), "milestones": (0.5,), "schedule": "step"}
     recipe = Recipe.of("digits", **shape)
-    saved = Recipe.from_dict(json.loads(json.dumps(recipe.to_dict())))
+    saved = Recipe(**json.loads(json.dumps(asdict(recipe))))
     assert saved == recipe
     assert saved.resumed("run", "digits", pairs=[1, 2], epochs=None, devices="2").devices == "2"
-    with pytest.raises(ValueError, match="unknown setting"):
-        Recipe.from_dict({"preset": "digits", "momentum": 0.9})
-
-
-@pytest.mark.parametrize("option", [{"milestones": (0.5,)}, {"hold": 0.5}, {"decay": 0.5}])
-def test_options_of_another_schedule(option):
-    with pytest.raises(ValueError, match=r"belongs to the .* schedule, .*--schedule"):
-        Recipe.of("digits", schedule="linear" if "decay" in option else "cosine", **option)
-
-
-def test_muon_has_no_weight_decay():
-    assert Recipe.of("digits-classifier", muon=True).weight_decay == 0
-    with pytest.raises(ValueError, match="no weight decay with Muon"):
-        Recipe.of("digits", muon=True, weight_decay=0.1)
 
 
 def test_every_option_says_what_it_is():
@@ -161,15 +77,16 @@ def test_ema_weights_are_what_is_saved(tmp_path, tiny):
 
 
 @pytest.mark.parametrize("precision", ["bf16", "tf32", "float64"])
-def test_precisions(tmp_path, tiny, precision):
+def test_precisions_and_no_validation(tmp_path, tiny, precision):
     figures = tiny(tmp_path / "run", precision=precision, max_steps=3)
     plain = tiny(tmp_path / "plain", max_steps=3)
     assert figures["validation"]["bpd"] == pytest.approx(plain["validation"]["bpd"], abs=0.02)
+    assert tiny(tmp_path / "none", max_steps=1, validation=0.0)["best"] is None
 
 
 def test_what_a_run_leaves(tmp_path, tiny):
     given = {"epochs": 1, "max_steps": 0, "batch_size": 100, "sample_every": 10}
-    figures = tiny(tmp_path / "run", sample_count=4, checkpoint_every=0, **given)
+    figures = tiny(tmp_path / "run", checkpoint_every=0, **given)
     folder = RunFolder(tmp_path / "run")
     assert folder.read()["recipe"]["batch_size"] == 100
     assert {row["kind"] for row in folder.metrics()} == {"train", "validation"}
@@ -210,7 +127,7 @@ def test_samples_take_a_tenth_of_a_run(monkeypatch, seconds):
     flow, elapsed = Slow(seconds), 0.0
     flow.now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: flow.now)
-    sampler = Sampler(64)
+    sampler = Sampler()
     for number in range(1, 11):
         elapsed += 100.0
         images = sampler.draw(flow, elapsed, last=number == 10)
@@ -223,29 +140,13 @@ def test_samples_take_a_tenth_of_a_run(monkeypatch, seconds):
         assert len(images) >= 4
 
 
-def test_the_first_lines_of_a_run(tmp_path, capsys):
-    """The split of a folder, the size of the run, and how long it will take."""
-    pictures(tmp_path / "pictures", 30)
-    given = {"size": 8, "pairs": (1, 1), "filters": (2, 1), "sample_every": 0, "batch_size": 2}
-    run, data = tmp_path / "run", str(tmp_path / "pictures")
-    train("folder", run, data=data, progress=ConsoleProgress(), max_steps=3, **given)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "folder: 27 training, 3 test, 1 held out of training"
-    assert "parameters; 3 steps of 2 images on" in lines[1]
-
-
 def test_the_time_is_estimated(tmp_path, tiny, monkeypatch, capsys):
-    from mintnet.training.run import Run
+    from mintnet.training.loop import Run
 
     count = Run._count
     monkeypatch.setattr(Run, "_count", lambda self, outcome, _: count(self, outcome, 30.0))
-    tiny(tmp_path / "run", progress=ConsoleProgress())
+    tiny(tmp_path / "run", progress=Progress(Console()))
     assert "about 2 minutes to go, 30 s a step" in capsys.readouterr().out
-
-
-def test_no_validation_trains_on_everything(tmp_path, tiny):
-    figures = tiny(tmp_path / "run", validation=0.0)
-    assert figures["best"] is None and not (tmp_path / "run" / "best").exists()
 
 
 def pictures(folder, count):
@@ -254,15 +155,133 @@ def pictures(folder, count):
         Image.new("RGB", (16, 16), (k, 2 * k, 3 * k)).save(folder / f"{k}.png")
 
 
-def test_a_folder_of_pictures(tmp_path):
+def test_a_folder_of_pictures(tmp_path, capsys):
     pictures(tmp_path / "pictures", 20)
     options = {"pairs": (1, 1), "filters": (2, 1), "max_steps": 2, "batch_size": 4}
     given = {"data": str(tmp_path / "pictures"), "sample_every": 0, "batch_size": 4}
-    train("folder", tmp_path / "run", size=8, grey=True, **{**options, **given})
+    out = Progress(Console(width=200))
+    train("folder", tmp_path / "run", size=8, grey=True, progress=out, **{**options, **given})
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "folder: 18 training, 2 test, 1 held out of training"
+    assert "parameters; 2 steps of 4 images on" in lines[1]
     assert Flow.load(tmp_path / "run").shape == (1, 8, 8)
     # a model to start from brings size, colour and network
     train("folder", tmp_path / "two", init=str(tmp_path / "run"), max_steps=1, **given)
     assert Flow.load(tmp_path / "two").shape == (1, 8, 8)
+
+
+@pytest.mark.parametrize("function", [cropped, flipped, cut_out])
+def test_augmentation_follows_seed_epoch_and_image(function):
+    images = torch.arange(1, 20 * 28 * 28 + 1).reshape(20, 1, 28, 28).float()
+    index = torch.arange(20)
+    whole = function(images, 0, 2, index)
+    assert torch.equal(function(images[5:9], 0, 2, index[5:9]), whole[5:9])
+    assert not torch.equal(function(images, 0, 3, index), whole)
+    assert sum(not torch.equal(a, b) for a, b in zip(whole, images, strict=True)) > 4
+
+
+def test_augmentation_by_hand():
+    images = torch.arange(1, 2 * 28 * 28 + 1).reshape(1, 2, 28, 28).float().expand(400, -1, -1, -1)
+    index, shifts = torch.arange(400), set()
+    for moved in cropped(images, 0, 0, index):
+        dy, dx = ((moved[0] == images[0, 0, 14, 14]).nonzero()[0] - 14).tolist()
+        shifts.add((dy, dx))
+        y, x = torch.meshgrid(torch.arange(28) - dy, torch.arange(28) - dx, indexing="ij")
+        inside = (y >= 0) & (y < 28) & (x >= 0) & (x < 28)
+        expected = torch.where(inside, images[0][:, y.clamp(0, 27), x.clamp(0, 27)], 0.0)
+        assert torch.equal(moved, expected)
+    assert {dy for dy, _ in shifts} == {dx for _, dx in shifts} == set(range(-4, 5))
+    dark = (cut_out(images, 0, 0, index) == 0).sum((1, 2, 3)) / 2
+    assert int(dark.max()) == 64 and int(dark.min()) >= 16
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({name: 0} for name in ("batch_size", "learning_rate", "epochs", "threads", "nodes")),
+        *({name: -1} for name in ("clip", "warmup", "max_steps", "checkpoint_every", "validation")),
+        *({name: 1.0} for name in ("ema", "validation", "label_smoothing")),
+        *({name: "x"} for name in ("schedule", "precision", "augmentation", "accelerator")),
+        {"learning_rate": math.nan},
+        {"milestones": (250,), "schedule": "step"},
+        {"milestones": (0.5,)},
+        {"lr": 1},
+    ],
+)
+def test_options_that_make_no_sense(tmp_path, wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        train("digits", tmp_path / "run", **wrong)
+    assert not (tmp_path / "run").exists()
+
+
+LABELLED = load("digits", "train")
+
+
+def variant(preset="digits-classifier", labels=None, **given):
+    """A task for images that are all the same if there are no others to take."""
+    data = ImageData("grey", given.pop("images", LABELLED.images), labels, given.pop("levels", 17))
+    return lambda _: build_task(Recipe.of(preset, **given), data)
+
+
+def trained(preset="digits-classifier", **given):
+    return lambda run: train(preset, run, **{"max_steps": 2, **given})
+
+
+MNIST = torch.zeros(4, 1, 28, 28).byte()
+MNIST[0] = 9
+RESNET = {"preset": "mnist-resnet", "images": MNIST, "levels": 256, "labels": torch.arange(4)}
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (trained(batch_size=1), "at least two images"),
+        (trained(logit_lambda=0.1), "no logit"),
+        (trained("digits", label_smoothing=0.1), "no labels to smooth"),
+        (trained("digit"), "unknown preset 'digit'; choose one of digits"),
+        (trained("digits", pairs=(1,), filters=(1, 2)), "pairs"),
+        (trained("digits", devices="0"), "devices"),
+        (trained("digits", devices="all"), "devices"),
+        (trained("digits", accelerator="mps"), "devices"),
+        (trained("mnist"), "--data"),
+        (trained("mnist", data="nowhere"), "--data"),
+        (variant(images=torch.full_like(LABELLED.images, 3), labels=LABELLED.labels), "constant"),
+        (variant(), "no labels"),
+        (variant(labels=LABELLED.labels + 1), "labels from 1 to 10"),
+        (variant(**RESNET, pairs=(1,)), "a ResNet has none"),
+        (variant(**RESNET, filters=(3,)), "a ResNet has none"),
+        (variant(**RESNET, kernel_size=5), "a ResNet has none"),
+        (lambda _: evaluate(Flow.preset("digits"), LABELLED, draws=0), "draws must be at least 1"),
+        (lambda _: evaluate(Flow.preset("mnist"), LABELLED), r"\(1, 28, 28\) with 256 levels"),
+        (
+            lambda _: evaluate(
+                Classifier.preset("digits"), ImageData("a", LABELLED.images, None, 17)
+            ),
+            "no labels",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_or_evaluated(tmp_path, act, words):
+    with pytest.raises(ValueError, match=words):
+        act(tmp_path / "run")
+    assert "at least two" in words or not (tmp_path / "run").exists()
+
+
+def test_a_resnet_is_built():
+    assert isinstance(variant(**RESNET)(None).model, ResNet)
+
+
+@pytest.mark.parametrize("preset", ["digits", "digits-classifier"])
+def test_start_from_the_weights_of_another_run(tmp_path, tiny, preset):
+    tiny(tmp_path / "one", preset)
+    start = {"init": str(tmp_path / "one"), "max_steps": 1}
+    tiny(tmp_path / "two", preset, learning_rate=1e-9, **start)
+    one, two = (load_model(tmp_path / name) for name in ("one", "two"))
+    for a, b in zip(one.parameters(), two.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
+    told = r"filters .3, 1. and not .2, 1.; leave out --filters" if preset == "digits" else "kind"
+    with pytest.raises(RunError, match=f"another network.*{told}"):
+        tiny(tmp_path / "three", preset, **start, filters=(2, 1))
 
 
 def test_places_where_there_is_no_model(tmp_path):

@@ -1,6 +1,5 @@
 """Kill, Ctrl-C and resume; runs that are extended, and runs that start from a model."""
 
-import json
 import os
 import random
 import signal
@@ -76,34 +75,29 @@ def test_interrupted_twice_it_ends_at_once(tmp_path, tiny, monkeypatch):
 
 def test_the_first_interruption_cancels_samples(tmp_path, tiny, monkeypatch):
     def draw(*_, **__):
+        assert state(tmp_path / "run")["step"] == 3  # weights are saved before samples are drawn
         interrupt()
         time.sleep(5)
         pytest.fail("samples went on")
 
     monkeypatch.setattr(Sampler, "draw", draw)
     with pytest.raises(KeyboardInterrupt, match="step 3 is saved"):
-        tiny(tmp_path / "run", sample_every=3)
-    assert state(tmp_path / "run")["step"] == 3
+        tiny(tmp_path / "run", sample_every=3, checkpoint_every=3)
     assert not (tmp_path / "run" / "samples").exists()
 
 
-@pytest.mark.parametrize("muon", [False, True])
-def test_resume_in_the_middle_of_an_epoch(tmp_path, tiny, monkeypatch, muon):
-    options = {"max_steps": 12, "muon": muon, "augmentation": "flip"}
+@pytest.mark.parametrize("preset", ["digits", "digits-classifier"])
+def test_resume_in_the_middle_of_an_epoch(tmp_path, tiny, monkeypatch, preset):
+    options = {"preset": preset, "max_steps": 12, "ema": 0.9, "augmentation": "crop-flip"}
     tiny(tmp_path / "whole", **options)
     stopped_at(monkeypatch, tiny, tmp_path / "cut", 8, **options)
     assert tiny(tmp_path / "cut", resume=True, **options)["resumed_from"] == 5
     assert same_state(tmp_path / "whole", tmp_path / "cut")
 
 
-def test_resume_begins_where_there_is_nothing(tmp_path, tiny):
+def test_resume_begins_where_there_is_nothing_and_leaves_what_is_finished(tmp_path, tiny):
     (tmp_path / "run").mkdir()
-    figures = tiny(tmp_path / "run", resume=True)
-    assert figures["steps"] == 10 and figures["resumed_from"] is None
-
-
-def test_resume_of_a_finished_run_does_nothing(tmp_path, tiny):
-    tiny(tmp_path / "run")
+    assert tiny(tmp_path / "run", resume=True)["resumed_from"] is None
     before = contents(tmp_path)
     figures = train("digits", tmp_path / "run", resume=True)
     assert figures["finished"] and figures["resumed_from"] == 10
@@ -125,18 +119,6 @@ def test_a_finished_run_can_be_extended(tmp_path, tiny, monkeypatch, longer, ste
     assert train("digits", tmp_path / "run", resume=True)["steps"] == steps
     with pytest.raises(RunError, match="can be extended, not shortened"):
         tiny(tmp_path / "run", resume=True, **{**given, "epochs": 1, "max_steps": 9})
-
-
-def test_start_from_the_weights_of_another_run(tmp_path, tiny):
-    tiny(tmp_path / "one")
-    tiny(tmp_path / "two", init=str(tmp_path / "one"), max_steps=1, learning_rate=1e-9)
-    one, two = (Flow.load(tmp_path / name) for name in ("one", "two"))
-    for a, b in zip(one.parameters(), two.parameters(), strict=True):
-        torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
-    with pytest.raises(
-        RunError, match=r"another network: filters .3, 1. and not .2, 1.; leave out --filters"
-    ):
-        tiny(tmp_path / "three", init=str(tmp_path / "one"), filters=(2, 1))
 
 
 def test_what_is_not_given_is_that_of_the_model_to_start_from(tmp_path, tiny):
@@ -166,14 +148,3 @@ def test_weights_come_with_the_logit_that_they_were_trained_behind(tmp_path, tin
     assert tiny(tmp_path / "two", resume=True)["resumed_from"] == 5
     found = [Flow.load(tmp_path / name).logit for name in ("two", "three")]
     assert [(logit.lam, logit.centre) for logit in found] == [(0.02, -3.0), (0.02, 1.0)]
-
-
-def test_weights_are_saved_before_samples_are_drawn(tmp_path, tiny, monkeypatch):
-    saved = []
-
-    def draw(*_, **__):
-        saved.append(json.loads((tmp_path / "run/last/config.json").read_text())["step"])
-
-    monkeypatch.setattr(Sampler, "draw", draw)
-    tiny(tmp_path / "run", sample_every=5)
-    assert saved == [5, 10]

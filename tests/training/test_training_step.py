@@ -10,9 +10,8 @@ import torch
 from mintnet import graphs
 from mintnet.data import load
 from mintnet.models import Flow, MintNetConfig
-from mintnet.models.noise import uniform_noise
 from mintnet.training import Devices, Recipe, train
-from mintnet.training import loop as training_loop
+from mintnet.training import start as training_start
 from mintnet.training import step as training_step
 from mintnet.training.build import build_task
 from mintnet.training.devices import chosen_precision, fast_path
@@ -48,10 +47,9 @@ def take(step: Step, number: int = 0, **given):
 
 
 @pytest.mark.parametrize("preset", ["digits", "digits-classifier"])
-@pytest.mark.parametrize("muon", [False, True])
-def test_captured_it_trains_as_it_does_eagerly(monkeypatch, preset, muon) -> None:
+def test_captured_it_trains_as_it_does_eagerly(monkeypatch, preset) -> None:
     """As `graphs.capture` does it: runs before the capture, then everything put back."""
-    eager, captured = (make_step(preset, c, muon=muon) for c in (False, True))
+    eager, captured = (make_step(preset, c) for c in (False, True))
 
     def capture(run, device, state):
         before = [(tensor, tensor.clone()) for tensor in state()]
@@ -74,45 +72,22 @@ def test_captured_it_trains_as_it_does_eagerly(monkeypatch, preset, muon) -> Non
     assert graphs.capture(eager.run, torch.device("cpu"), eager.state) == eager.run
 
 
-@pytest.mark.parametrize(
-    ("preset", "muon"), [("digits", False), ("digits", True), ("digits-classifier", False)]
-)
-def test_the_step_can_be_captured(recordable, preset, muon) -> None:
-    step = make_step(preset, muon=muon)
+@pytest.mark.parametrize("preset", ["digits", "digits-classifier"])
+def test_the_step_can_be_captured(recordable, preset) -> None:
+    step = make_step(preset)
     take(step)
     with recordable():
         *_, norm, bad, finite, _ = step.run().unbind()
     assert float(norm) > 0 and float(finite) == 1 and float(bad) == 0
 
 
-def test_what_is_put_back_keeps_no_graph_of_the_parameters_alive() -> None:
-    assert not any(tensor.requires_grad for tensor in make_step().state())
-
-
-def test_the_check_sees_what_cannot_be_captured(recordable) -> None:
-    place = torch.zeros(3, 3)
-
-    def assign() -> None:
-        place[1, 1] = 1.0
-
-    for wrong in (assign, lambda: torch.tensor([1, 2]), lambda: place.sum().item()):
-        with pytest.raises(AssertionError), recordable():
-            wrong()
-
-
 @pytest.mark.parametrize(
-    ("preset", "far", "muon"),
-    [
-        ("digits", 1.0, False),
-        ("digits-classifier", math.inf, False),
-        ("digits-classifier", math.nan, False),
-        ("digits-classifier", 1.0, False),
-        ("digits-classifier", math.nan, True),
-    ],
+    ("preset", "far"),
+    [("digits", 1.0), *(("digits-classifier", x) for x in (math.inf, math.nan, 1.0))],
 )
-def test_a_step_that_is_left_out_changes_nothing(monkeypatch, preset, far, muon) -> None:
+def test_a_step_that_is_left_out_changes_nothing(monkeypatch, preset, far) -> None:
     """Weights, statistics of batch normalization, moments, their counters and EMA weights."""
-    step = make_step(preset, muon=muon)
+    step = make_step(preset)
     take(step)
     before = [tensor.clone() for tensor in step.state()]
     task, model, measure = step.task, step.task.model, step.task.measure
@@ -139,13 +114,6 @@ def test_weights_that_are_not_finite_are_told() -> None:
     assert outcome.left_out and not outcome.finite
 
 
-def test_noise_takes_its_draw_from_a_tensor() -> None:
-    index = torch.tensor([5, 2**40])
-    plain = uniform_noise(7, 3, index, (2, 4))
-    assert torch.equal(plain, uniform_noise(7, torch.tensor(3), index, (2, 4)))
-    assert not torch.equal(plain, uniform_noise(7, torch.tensor(4), index, (2, 4)))
-
-
 def test_ema_weights_by_hand() -> None:
     step = make_step(ema=0.9)
     expected = step.parameters[1].detach().clone()
@@ -169,17 +137,11 @@ def test_a_run_by_the_fast_path(tmp_path, monkeypatch) -> None:
     """The same weights as without it; not compiled here, which takes minutes."""
     found = []
     for name, path in (("plain", None), ("fast", FastPath(torch.float32, compiled=False))):
-        monkeypatch.setattr(training_loop, "fast_path", lambda *_, path=path: (path, ""))
+        monkeypatch.setattr(training_start, "fast_path", lambda *_, path=path: (path, ""))
         train("digits", tmp_path / name, **OPTIONS)
         found.append(Flow.load(tmp_path / name).state_dict())
     for name, tensor in found[1].items():
         assert torch.allclose(tensor, found[0][name], rtol=1e-4, atol=1e-6), name
-
-
-def test_without_a_gpu_there_is_no_fast_path() -> None:
-    here = Devices(accelerator="cpu")
-    assert chosen_precision("auto", here) == "float32"
-    assert fast_path(DensityTask(Flow.preset("digits")), "bf16", here) == (None, "")
 
 
 @pytest.mark.parametrize(
@@ -195,33 +157,24 @@ def test_without_a_gpu_there_is_no_fast_path() -> None:
 def test_the_path_on_a_gpu(monkeypatch, kind, precision, capability, plain, words) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr("mintnet.training.devices.has_triton", lambda: True)
     expected = "bf16" if capability >= (8, 0) else "float32"
     assert chosen_precision("auto", Devices()) == expected
     flow = Flow(MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,), activation=kind))
     path, reason = fast_path(DensityTask(flow), precision, Devices(), plain)
     assert words in reason
-    assert (path is not None) == (words == "fast path in bf16")
+    assert (path is not None) == words.startswith("fast path")
 
 
 @pytest.mark.parametrize(
-    ("triton", "capability", "compilers", "words"),
-    [
-        (False, (9, 0), "gcc", "Triton is not installed"),
-        (True, (6, 1), "gcc", "too old for Triton"),
-        (True, (7, 5), "", "no C compiler"),
-        (True, (7, 5), "clang", ""),
-    ],
+    ("triton", "compilers", "words"),
+    [(False, "gcc", "Triton is not installed"), (True, "", "no C compiler"), (True, "clang", "")],
 )
-def test_what_cannot_be_compiled_on_a_gpu_is_not(
-    monkeypatch, triton, capability, compilers, words
-) -> None:
+def test_what_cannot_be_compiled_on_a_gpu_is_not(monkeypatch, triton, compilers, words) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    found = "mintnet.training.devices.find_spec"
-    monkeypatch.setattr(found, lambda name: object() if triton else None)
-    monkeypatch.setattr("mintnet.training.devices.import_module", lambda name: None)
+    monkeypatch.setattr("mintnet.training.devices.has_triton", lambda: triton)
     monkeypatch.setattr("shutil.which", lambda name: name if name in compilers.split() else None)
     monkeypatch.delenv("CC", raising=False)
     path, reason = fast_path(DensityTask(Flow.preset("digits")), "float32", Devices())
     assert path == FastPath(torch.float32, compiled=not words)
-    assert words in reason and ("not compiled" in reason) == bool(words) and "\n" not in reason
+    assert words in reason and ("not compiled" in reason) == bool(words)

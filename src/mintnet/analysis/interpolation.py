@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from math import cos, pi, sin
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from mintnet.models import Flow
 from mintnet.solvers import Solver
 
-ANGLES = tuple(k * math.pi / 14 for k in range(8))
+ANGLES = tuple(k * pi / 14 for k in range(8))
 """0, π/14, …, 7π/14."""
 
 
@@ -37,10 +37,5 @@ def codes_between(codes: Tensor) -> Tensor:
     if len(codes) != 4:
         raise ValueError(f"expected four images to interpolate between; got {len(codes)}")
     z1, z2, z3, z4 = codes
-    mixed = [
-        math.cos(phi) * (math.cos(psi) * z1 + math.sin(psi) * z2)
-        + math.sin(phi) * (math.cos(psi) * z3 + math.sin(psi) * z4)
-        for phi in ANGLES
-        for psi in ANGLES
-    ]
-    return torch.stack(mixed)
+    rows = [(cos(psi) * z1 + sin(psi) * z2, cos(psi) * z3 + sin(psi) * z4) for psi in ANGLES]
+    return torch.stack([cos(phi) * a + sin(phi) * b for phi in ANGLES for a, b in rows])

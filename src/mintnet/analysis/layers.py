@@ -1,7 +1,8 @@
-"""How an inversion went, layer by layer."""
+"""What a model is made of, and how an inversion went, layer by layer."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,69 @@ from typing import Any
 import torch
 
 from mintnet.bijections import Bijection, TriangularBijection
+from mintnet.models import Classifier, Flow
+from mintnet.models.base import Model
 from mintnet.solvers import Solution
+
+CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+def class_names(data: str | None, classes: int) -> tuple[str, ...]:
+    """The names of the classes of a data set; their numbers where they have no others.
+
+    Examples:
+        >>> class_names("cifar10", 10)[3], class_names("mnist", 10)[3]
+        ('cat', '3')
+    """
+    return CIFAR10 if data == "cifar10" and classes == 10 else tuple(map(str, range(classes)))
+
+
+def kind_of(model: Model) -> str:
+    """What a model is, in words."""
+    kinds = {"flow": "a density model", "classifier": "an invertible classifier"}
+    return kinds.get(model.kind, "a ResNet")
+
+
+def facts(model: Model) -> list[tuple[str, str]]:
+    """A model in words, as pairs of a name and a value.
+
+    Examples:
+        >>> facts(Flow.preset("digits"))[0]
+        ('images', '1 × 8 × 8, 17 levels')
+    """
+    about = model.describe()
+    found: dict[str, object] = {"images": f"{by(model.shape)}, {model.levels} levels"}
+    found |= {name.replace("_", " "): v for name, v in about["net"].items() if name != "shape"}
+    found |= {name.replace("_", " "): about[name] for name in about.keys() & {"logit_lambda"}}
+    if isinstance(model, Classifier):
+        found["features"] = by(model.feature_shape)
+    found |= {"classes": about["classes"]} if "classes" in about else {}
+    found["parameters"] = f"{model.parameter_count():,}"
+    return [
+        (name, ", ".join(map(str, value)) if isinstance(value, tuple) else str(value))
+        for name, value in found.items()
+    ]
+
+
+def by(numbers: Sequence[int]) -> str:
+    """Numbers with × between them."""
+    return " × ".join(map(str, numbers))
+
+
+def solved_layers(model: Model) -> list[TriangularBijection]:
+    """The layers that a solver is asked for, in the order of their numbers; a ResNet has none."""
+    net = getattr(model, "net" if isinstance(model, Flow) else "chain", None)
+    return [leaf for leaf in net.leaves() if isinstance(leaf, TriangularBijection)] if net else []
+
+
+def layer_sizes(model: Model) -> list[tuple[str, int]]:
+    """Name and number of parameters of each layer that an inverse solves."""
+
+    def size(layer: Bijection) -> int:
+        count = getattr(layer, "parameter_count", None)
+        return count() if count else sum(parameter.numel() for parameter in layer.parameters())
+
+    return [(layer.name, size(layer)) for layer in solved_layers(model)]
 
 
 @dataclass(frozen=True)
@@ -22,19 +85,6 @@ class LayerRow:
     most_steps: int
     residual: float  # the worst, as a share of the largest |z| that enters the layer's inverse
     failures: int  # samples that are not verified
-    error: float | None = None  # root mean square difference to what entered on the way forward
-    amplification: float | None = None  # the error, divided by that of the next layer
-
-
-def solved_layers(net: Bijection) -> list[TriangularBijection]:
-    """The layers that a solver is asked for; their places in this list are their numbers.
-
-    Examples:
-        >>> from mintnet import Flow
-        >>> solved_layers(Flow.preset("digits").net)[0].name
-        'lower MintLayer 1×8×8, K = 16'
-    """
-    return [leaf for leaf in net.leaves() if isinstance(leaf, TriangularBijection)]
 
 
 def layer_numbers(leaves: Sequence[Bijection]) -> list[int]:
@@ -44,38 +94,25 @@ def layer_numbers(leaves: Sequence[Bijection]) -> list[int]:
     return numbers.clamp(max=max(1, int(solved.sum()))).tolist()
 
 
-def layer_rows(
-    net: Bijection, *solutions: Solution, errors: Sequence[float] = ()
-) -> list[LayerRow]:
-    """The layers of a solved net, from the image's side on.
-
-    Args:
-        net: a chain, or a net with one.
-        solutions: of inverting it, one for each batch; parts are in the order of inversion.
-        errors: the error at the input of each layer, if it was measured.
+def layer_rows(net: Bijection, *solutions: Solution) -> list[LayerRow]:
+    """The layers of an inverted net, from the image's side on; one solution for each batch.
 
     Examples:
-        >>> from mintnet import Flow
         >>> flow = Flow.preset("digits")
         >>> rows = layer_rows(flow.net, flow.solve(flow.sample_latents(3, seed=0)))
         >>> len(rows), rows[0].number, rows[0].failures
         (12, 1, 0)
     """
-    leaves, rows = net.leaves(), []
-    failures = dict.fromkeys(range(1, len(leaves) + 1), 0)
+    leaves, rows, failures = net.leaves(), [], Counter[int]()
     for place, (leaf, number) in enumerate(zip(leaves, layer_numbers(leaves), strict=True)):
-        parts = [solution.parts[-1 - place] for solution in solutions]
+        parts = [solution.parts[-1 - place] for solution in solutions]  # in order of inversion
         failures[number] += sum(int((~part.converged).sum()) for part in parts)
         if not isinstance(leaf, TriangularBijection):
             continue
         steps = torch.cat([part.steps for part in parts]).double()
         residual = float(torch.cat([part.residual for part in parts]).max())
-        error, after = (*errors[number - 1 : number + 1], None, None)[:2]
-        grown = error / after if error is not None and after else None
         median, most = float(steps.median()), int(steps.max())
-        rows.append(
-            LayerRow(number, parts[0].name, median, most, residual, failures[number], error, grown)
-        )
+        rows.append(LayerRow(number, leaf.name, median, most, residual, failures[number]))
     return rows
 
 

@@ -12,12 +12,7 @@ import torch
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """The device, its threads and the versions, as plain data.
-
-    Examples:
-        >>> machine(torch.device("cpu"))["torch"] == torch.__version__
-        True
-    """
+    """The device, its threads and the versions, as plain data."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name()
     return {
         "device": name,
@@ -29,22 +24,16 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit that this code is of, with "-dirty" if it was changed since.
-
-    Where the package is not in a checkout of its own, its version stands in: "mintnet 0.1.0".
-    """
-    folder = str(Path(__file__).parent)
+    """The commit of this code, "-dirty" if it was changed since; its version outside a checkout."""
 
     def git(*words: str) -> str:
-        done = subprocess.run(
-            ["git", "-C", folder, *words], capture_output=True, text=True, check=True, timeout=20
-        )
-        return done.stdout.strip()
+        call = ["git", "-C", str(Path(__file__).parent), *words]
+        return subprocess.run(call, capture_output=True, text=True, check=True, timeout=20).stdout
 
     try:
         # An installed package may lie in someone else's repository, which does not track it.
         git("ls-files", "--error-unmatch", Path(__file__).name)
-        return git("describe", "--always", "--dirty", "--exclude=*", "--abbrev=12")
+        return git("describe", "--always", "--dirty", "--exclude=*", "--abbrev=12").strip()
     except (OSError, subprocess.SubprocessError):
         return f"mintnet {version('mintnet')}"
 

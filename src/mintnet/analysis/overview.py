@@ -6,16 +6,15 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mintnet.analysis.interpolation import codes_between
-from mintnet.analysis.invertibility import Verification, verify
-from mintnet.analysis.layers import LayerRow
+from mintnet.analysis.layers import LayerRow, by, class_names, facts
+from mintnet.analysis.reconstruction import DIVISORS, Verification, verify
 from mintnet.analysis.round_trip import RoundTrip, round_trip
-from mintnet.analysis.summary import Headline, by, class_names, facts
 from mintnet.data import ImageData
 from mintnet.models import Classifier, Flow
 from mintnet.models.base import Model
@@ -24,25 +23,23 @@ from mintnet.models.labelled import ImageClassifier
 from mintnet.solvers import Solution, Solver
 
 if TYPE_CHECKING:
-    from mintnet.training.accuracy import Accuracy
+    from mintnet.training import Accuracy
 
-ITERATIONS = (1, 2, 4, 8, 16, 32, 64, 120)
-LARGE = 1024
-"""Entries of a padded image above which a CPU needs long for a round trip."""
+IMAGES = 32  # test images to reconstruct; a quarter of them through a classifier
+LIKELIHOOD = 1024  # test images for the bits per dimension, at most
+CURVE_IMAGES, CURVE_STEPS = 8, (1, 2, 4, 8, 16, 32)  # of the curves of Algorithm 1
 
 Stage = Callable[[str], Progress]
 """Called with the name of each part of the work; gives back what to tell its progress."""
 
 
-@dataclass(frozen=True)
-class Amounts:
-    """How much a report looks at."""
+class Headline(NamedTuple):
+    """A figure that stands at the top of a page or a screen."""
 
-    samples: int = 64  # images to draw
-    images: int = 32  # test images to reconstruct
-    likelihood: int = 1024  # test images for the bits per dimension, at most
-    seconds: float = 15.0  # about the time for the curves of Algorithm 1; 0: no limit
-    seed: int = 0  # of samples, of noise and of the choice of images
+    value: str
+    label: str
+    note: str = ""
+    good: bool = True  # whether it is as it should be
 
 
 @dataclass
@@ -80,12 +77,14 @@ class Overview:
         }
 
 
+@torch.no_grad()
 def overview(
     model: Model,
     data: ImageData,
     title: str,
     run: Path | None = None,
-    amounts: Amounts | None = None,
+    samples: int = 64,
+    seed: int = 0,
     solver: Solver | None = None,
     stage: Stage = lambda _: lambda done, total: None,
 ) -> Overview:
@@ -99,69 +98,56 @@ def overview(
 
         found.metrics, found.run_pictures = RunFolder(run).metrics(), _sample_pictures(run)
     if isinstance(model, Flow):
-        _measure_flow(found, model, data, amounts or Amounts(), solver, stage)
+        _measure_flow(found, model, data, samples, seed, solver, stage)
     elif isinstance(model, ImageClassifier):
-        _measure_classifier(found, model, data, amounts or Amounts(), solver, stage)
+        _measure_classifier(found, model, data, solver, stage)
     count = f"{model.parameter_count():,}"
     found.headlines.append(Headline(count, "parameters", f"{by(model.shape)} pixels"))
     return found
 
 
-@torch.no_grad()
 def _measure_flow(
-    found: Overview,
-    flow: Flow,
-    data: ImageData,
-    amounts: Amounts,
-    solver: Solver | None,
-    stage: Stage,
+    found: Overview, flow: Flow, data: ImageData, samples: int, seed: int, solver: Any, stage: Stage
 ) -> None:
     stage("bits per dimension")
-    counted = data.images[: amounts.likelihood].to(flow.device)
-    bits = flow.bits_per_dim(counted, amounts.seed).double()
+    bits = flow.bits_per_dim(data.images[:LIKELIHOOD].to(flow.device), seed).double()
     found.bits_per_dim = float(bits.mean())
-    z = flow.sample_latents(amounts.samples, seed=amounts.seed)
+    z = flow.sample_latents(samples, seed=seed)
     found.drawn = flow.solve(z, solver, progress=stage("samples"))
     found.samples = flow.to_images(found.drawn.value.nan_to_num())
-    generator = torch.Generator().manual_seed(amounts.seed)
-    chosen = torch.randperm(len(data), generator=generator)[: amounts.images]
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(data), generator=generator)[:IMAGES]
     images = data.images[chosen].to(flow.device)
     if len(images) >= 4:
-        codes = codes_between(flow.encode(images[_unlike(data, chosen)]))
+        codes = codes_between(flow.encode(images[:4]))
         between = flow.solve(codes, solver, progress=stage("interpolation"))
         if bool(between.converged.all()):
             found.between = flow.to_images(between.value)
     progress = stage("reconstructions, and Algorithm 1 for growing numbers of steps")
     found.verification = verify(
-        flow, images, solver, iterations=ITERATIONS, seconds=amounts.seconds, progress=progress
+        flow, images, solver, DIVISORS, CURVE_STEPS, CURVE_IMAGES, progress=progress
     )
     found.layers = found.verification.layers
+    back = found.verification.reconstruction
     error = float(bits.std()) / math.sqrt(len(bits)) if len(bits) > 1 else math.nan
     which = "all" if len(bits) == len(data) else "the first"
-    back, both = found.verification.reconstruction, found.drawn.converged.tolist()
-    both += back.solution.converged.tolist()
-    worst = max(float(s.residual.max()) for s in (found.drawn, back.solution))
+    converged = torch.cat([found.drawn.converged, back.solution.converged])
+    worst = float(torch.cat([found.drawn.residual, back.solution.residual]).max())
     note = f"± {error:.3f}, {which} {len(bits)} test images"
     exact = back.exact == len(images)
     mean = f"mean error {float(back.errors.mean()):.1e}"
-    verified = f"{sum(both)} of {len(both)} inversions verified"
+    verified = f"{int(converged.sum())} of {len(converged)} inversions verified"
     found.headlines = [
         Headline(f"{found.bits_per_dim:.3f}", "bits per dimension", note),
         Headline(f"{back.exact} / {len(images)}", "images back byte for byte", mean, exact),
-        Headline(f"{worst:.1e}", "worst residual, end to end", verified, all(both)),
+        Headline(f"{worst:.1e}", "worst residual, end to end", verified, bool(converged.all())),
     ]
 
 
-@torch.no_grad()
 def _measure_classifier(
-    found: Overview,
-    model: ImageClassifier,
-    data: ImageData,
-    amounts: Amounts,
-    solver: Solver | None,
-    stage: Stage,
+    found: Overview, model: ImageClassifier, data: ImageData, solver: Solver | None, stage: Stage
 ) -> None:
-    from mintnet.training.accuracy import Accuracy
+    from mintnet.training import Accuracy
 
     if data.labels is None:
         raise ValueError(f"a classifier is measured on images with labels; {data.name} has none")
@@ -181,8 +167,7 @@ def _measure_classifier(
     ]
     if not isinstance(model, Classifier):
         return
-    slow = model.device.type == "cpu" and model.config.width * data.images[0, 0].numel() > LARGE
-    chosen = data.images[: min(amounts.images, 8) if slow else amounts.images]
+    chosen = data.images[: IMAGES // 4]
     found.trips = [
         round_trip(model, chosen, dtype, solver, progress=stage(f"features mapped back, {dtype}"))
         for dtype in (torch.float64, torch.float32)
@@ -200,10 +185,3 @@ def _sample_pictures(run: Path, most: int = 4) -> list[tuple[str, bytes]]:
     if len(files) > most:
         files = [files[round(k * (len(files) - 1) / (most - 1))] for k in range(most)]
     return [(f"step {file.stem[5:].lstrip('0') or 0}", file.read_bytes()) for file in files]
-
-
-def _unlike(data: ImageData, chosen: Tensor) -> list[int]:
-    """Places among the chosen images of the first four with different labels, if there are any."""
-    labels = chosen.tolist() if data.labels is None else data.labels[chosen].tolist()
-    first = [place for place, label in enumerate(labels) if label not in labels[:place]]
-    return [*first, *(place for place in range(len(labels)) if place not in first)][:4]

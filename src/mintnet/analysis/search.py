@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,47 +10,38 @@ from torch.nn import functional as F
 
 from mintnet.models import Classifier
 
-PIXEL_WEIGHT = 3e-4
-"""What changes of pixels count against changes of logits, both squared, these as shares of the
-change that is asked for."""
+PIXEL_WEIGHT = 3e-4  # of squared changes of pixels against those of logits, as shares of ``scale``
+TAPS = torch.exp(-0.5 * torch.arange(-3, 4, dtype=torch.float64) ** 2)
+"""A Gaussian of width 1: of two changes that do the same to the logits, the smoother is taken."""
 
 
 class Search:
     """Looks for pictures near a wish, see `Explainer`; the model is in float64 and frozen."""
 
-    def __init__(self, model: Classifier, smooth: float, rounds: int) -> None:
-        if not 0 <= smooth < float("inf"):
-            raise ValueError(f"smooth is a width in pixels, 0 or more; got {smooth}")
+    def __init__(self, model: Classifier, rounds: int) -> None:
         if rounds < 1:
             raise ValueError(f"rounds is at least 1; got {rounds}")
-        self.model, self.quick = model, copy.deepcopy(model).float()
-        self.rounds, self.smoothed = rounds, _gaussian(smooth)
+        self.model, self.rounds = model, rounds
+        self.quick = copy.deepcopy(model).float()  # gradients in float32
         ends = torch.tensor([0.0, model.levels - 1.0], dtype=torch.float64, device=model.device)
         self.low, self.high = (
             model.pixels.normalized(end.expand(model.shape[0], 1, 1)) for end in ends
         )
 
     def approach(
-        self,
-        x: Tensor,
-        wish: Tensor,
-        rows: Tensor,
-        target: Tensor,
-        scale: float,
-        at_least: Tensor | None = None,
+        self, x: Tensor, wish: Tensor, rows: Tensor, target: Tensor, scale: float, at_least: Tensor
     ) -> Tensor:
         """A picture near ``wish`` whose logits l fulfil rows · l = target, pixels in range.
 
-        Damped Gauss-Newton steps on ½ ‖rows · l − target‖² + ½ μ ‖x − wish‖², where μ goes with
-        the square of ``scale``, the size of the changes of logits that matter. Rows that are
+        Damped Gauss-Newton steps from x on ½ ‖rows · l − target‖² + ½ μ ‖x − wish‖², where μ goes
+        with the square of ``scale``, the size of the changes of logits that matter. Rows that are
         marked in ``at_least`` fulfil rows · l ≥ target instead.
         """
         mu = PIXEL_WEIGHT * max(scale, 1e-6) ** 2
         damping = 0.1 * mu
 
         def missing(value: Tensor) -> Tensor:
-            left = target - value
-            return left if at_least is None else torch.where(at_least, left.clamp(min=0), left)
+            return torch.where(at_least, (target - value).clamp(min=0), target - value)
 
         def merit(value: Tensor, at: Tensor) -> float:
             far = (at - wish).square().sum()
@@ -60,13 +50,12 @@ class Search:
         value, slopes = self._linearized(x, rows)
         best = merit(value, x)
         for _ in range(self.rounds):
+            left = missing(value)
+            asked = ~at_least | (left > 0)
             for _ in range(10):
-                left = missing(value)
-                asked = torch.ones_like(left) > 0 if at_least is None else ~at_least | (left > 0)
                 step = self._step(x, wish, slopes[asked], left[asked], mu, damping)
                 trial = torch.maximum(torch.minimum(x + step, self.high), self.low)
-                with torch.no_grad():
-                    found = merit(rows @ self._logits(trial)[0], trial)
+                found = merit(rows @ self._logits(trial)[0], trial)
                 if found < best:
                     break
                 damping *= 5
@@ -86,7 +75,7 @@ class Search:
         free, step = torch.ones_like(x), torch.zeros_like(x)
         eye = torch.eye(len(slopes), dtype=x.dtype, device=x.device)
         for _ in range(5):
-            smooth = free * self.smoothed(free * slopes)  # (rows, C, H, W)
+            smooth = free * _blurred(free * slopes)  # (rows, C, H, W)
             wanted = free * (wish - x) * (mu / (mu + damping))
             gram = smooth.flatten(1) @ slopes.flatten(1).T
             rest = left - slopes.flatten(1) @ wanted.flatten()
@@ -99,11 +88,8 @@ class Search:
         return step
 
     def _linearized(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """rows · logits and their gradients with respect to x, (R,) and (R, C, H, W).
-
-        Each row has a copy of the picture, so that one pass gives all gradients.
-        """
-        with torch.enable_grad():
+        """rows · logits and their gradients with respect to x, (R,) and (R, C, H, W)."""
+        with torch.enable_grad():  # each row has a copy of the picture: one pass gives all
             copies = x.detach().expand(len(rows), *x.shape[1:]).contiguous().requires_grad_(True)
             values = (rows * self._logits(copies)).sum(1)
             (slopes,) = torch.autograd.grad(values.sum(), copies)
@@ -114,20 +100,9 @@ class Search:
         return self.model.head(self.quick.chain.value(self.model.padded(x).float()).double())
 
 
-def _gaussian(width: float) -> Callable[[Tensor], Tensor]:
-    """A blur of that width in pixels, a symmetric positive map of (N, C, H, W)."""
-    if width == 0:
-        return lambda images: images
-    reach = max(1, round(3 * width))
-    taps = torch.exp(-0.5 * (torch.arange(-reach, reach + 1, dtype=torch.float64) / width) ** 2)
-    taps = taps / taps.sum()
-
-    def blur(images: Tensor) -> Tensor:
-        n, c, h, w = images.shape
-        kernel = taps.to(images.device)
-        flat = images.reshape(n * c, 1, h, w)
-        flat = F.conv2d(flat, kernel.reshape(1, 1, 1, -1), padding=(0, reach))
-        flat = F.conv2d(flat, kernel.reshape(1, 1, -1, 1), padding=(reach, 0))
-        return flat.reshape(images.shape)
-
-    return blur
+def _blurred(images: Tensor) -> Tensor:
+    """A symmetric positive map of (N, C, H, W)."""
+    taps, flat = (TAPS / TAPS.sum()).to(images.device), images.flatten(0, 1)[:, None]
+    flat = F.conv2d(flat, taps.reshape(1, 1, 1, -1), padding=(0, len(taps) // 2))
+    flat = F.conv2d(flat, taps.reshape(1, 1, -1, 1), padding=(len(taps) // 2, 0))
+    return flat.reshape(images.shape)

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from mintnet.analysis.invertibility import ErrorCurve, algorithm_1
-from mintnet.analysis.reconstruction import pixel_error
+from mintnet.analysis.reconstruction import algorithm_1, pixel_error, typical
 from mintnet.models import Flow
 
-COARSE = tuple(1 + k / 2 for k in range(9))
-"""d = 1, 1.5, …, 5."""
-
-FLOOR = 1e-12
-"""Errors below this are rounding, and count as equal."""
-
-TRIALS = 28
-"""At most this many steps are tried."""
+COARSE = [1 + k / 2 for k in range(9)]  # d = 1, 1.5, …, 5
+FLOOR = 1e-12  # errors below this are rounding, and count as equal
+TRIALS = 28  # at most this many steps are tried
 
 
 @dataclass(frozen=True)
@@ -29,7 +23,6 @@ class Trial:
     divisor: float  # d, which the paper prints as α
     step: float  # 1 / d, the α of Algorithm 1
     error: float  # exp of the mean log reconstruction error
-    spread: float  # exp of the standard deviation of the log error
     round: int  # 1 or 2
 
 
@@ -50,20 +43,13 @@ def tune_step(
         >>> tune_step(Flow.preset("digits"), images, iterations=3)[0].divisor < 1.5
         True
     """
-    z = flow.encode(images)
-    trials: dict[float, Trial] = {}
-
-    def attempt(divisors: Sequence[float], number: int) -> None:
-        for divisor in divisors:
-            if divisor in trials:
-                continue
-            error = pixel_error(flow, images, algorithm_1(flow, z, 1 / divisor, iterations))
-            curve = ErrorCurve(1 / divisor, (iterations,), error[None])
-            trials[divisor] = Trial(divisor, 1 / divisor, curve.centre[0], curve.spread[0], number)
-            report(trials[divisor])
-
-    attempt(COARSE, 1)
-    attempt(around(min(trials.values(), key=rank).divisor), 2)
+    z, trials = flow.encode(images), dict[float, Trial]()
+    for number in (1, 2):
+        divisors = COARSE if number == 1 else around(min(trials.values(), key=rank).divisor)
+        for d in (d for d in divisors if d not in trials):
+            error = pixel_error(flow, images, algorithm_1(flow, z, 1 / d, iterations))
+            trials[d] = Trial(d, 1 / d, float(typical(error)), number)
+            report(trials[d])
     return sorted(trials.values(), key=rank)
 
 

@@ -7,12 +7,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line; exits with 1 for a mistake, 2 for a wrong call, 130 for Ctrl-C.
-
-    Examples:
-        >>> main(["info", "digits"])
-        digits...
-    """
+    """Run the command line; exits with 1 for a mistake, 2 for a wrong call, 130 for Ctrl-C."""
     try:
         from mintnet.cli.app import run
     except ModuleNotFoundError as error:

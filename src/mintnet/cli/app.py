@@ -8,28 +8,27 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated, Any, NoReturn, Union
+from typing import Annotated, Any, Union
 
 import tyro
 
 from mintnet.cli.command import Command, FlawedResult, origin
-from mintnet.cli.output import check_output, write_json
+from mintnet.cli.output import output_place, to_json
+from mintnet.files import write_bytes
 
 COMMANDS = {
     "train": "mintnet.cli.train:Train",
     "evaluate": "mintnet.cli.evaluate:Evaluate",
-    "sample": "mintnet.cli.sample:Sample",
-    "reconstruct": "mintnet.cli.reconstruct:Reconstruct",
-    "interpolate": "mintnet.cli.interpolate:Interpolate",
-    "verify": "mintnet.cli.verify:Verify",
-    "tune-step": "mintnet.cli.tune_step:TuneStep",
+    "sample": "mintnet.cli.images:Sample",
+    "reconstruct": "mintnet.cli.images:Reconstruct",
+    "interpolate": "mintnet.cli.images:Interpolate",
+    "verify": "mintnet.cli.invert:Verify",
+    "tune-step": "mintnet.cli.invert:TuneStep",
     "report": "mintnet.cli.report:Report",
     "explain": "mintnet.cli.explain:Explain",
     "info": "mintnet.cli.info:Info",
-    "export": "mintnet.cli.export:Export",
-    "import-original": "mintnet.cli.import_original:ImportOriginal",
-    "data get": "mintnet.cli.data:Get",
-    "data verify": "mintnet.cli.data:VerifyFiles",
+    "import-original": "mintnet.cli.info:ImportOriginal",
+    "data get": "mintnet.cli.info:Get",
     "bench train": "mintnet.cli.bench:Train",
     "bench sample": "mintnet.cli.bench:Sample",
     "bench invert": "mintnet.cli.bench:Invert",
@@ -37,25 +36,14 @@ COMMANDS = {
     "bench families": "mintnet.cli.bench:Families",
     "demo": "mintnet.cli.demo:Demo",
 }
-"""Where each command is; "group name" makes a command of a group. A new one is a line here."""
+"""Where each command is; a new one is a line here."""
 
-GROUPS = {
-    "data": "Get data sets, and check the files that are there.",
-    "bench": "Measure how fast things are.",
-}
-
-EXTRAS = {"tensorboard": "tensorboard", "torchdiffeq": "ffjord"}
-"""Modules that another extra than ``cli`` installs."""
-
-NO_MEMORY = "can't allocate memory"
-"""What torch says on a CPU, in an error that has no name of its own."""
+EXTRAS = {"tensorboard": "tensorboard", "torchdiffeq": "ffjord"}  # else ``cli`` has the module
+NO_MEMORY = "can't allocate memory"  # torch on a CPU, in an error that has no name of its own
 
 
 def run(arguments: list[str]) -> None:
-    """Run the command that the arguments name.
-
-    With MINTNET_DEBUG=1 in the environment a mistake shows its traceback too.
-    """
+    """Run the command that the arguments name; MINTNET_DEBUG=1 shows tracebacks of mistakes."""
     if arguments == ["--version"]:
         print(f"mintnet {version('mintnet')}")
         return
@@ -73,13 +61,14 @@ def run(arguments: list[str]) -> None:
     except Exception as error:
         if not _is_mistake(error) or os.environ.get("MINTNET_DEBUG") == "1":
             raise
-        _fail(_one_line(error))
+        print(f"mintnet: error: {_one_line(error)}", file=sys.stderr)
+        raise SystemExit(1) from None
 
 
 def _run(command: Command) -> None:
     """Run a command and write its figures, also where something in them failed."""
     if command.json is not None:
-        check_output(command.json, option="--json")
+        output_place(command.json, "", option="--json")
     source = origin(command) if command.json is not None else {}
     flaw = None
     try:
@@ -90,7 +79,7 @@ def _run(command: Command) -> None:
         from mintnet.training.devices import is_first_process
 
         if is_first_process():
-            write_json(command.json, {**source, **figures})
+            write_bytes(command.json.expanduser(), to_json({**source, **figures}))
     sys.stdout.flush()
     if flaw is not None:
         raise flaw
@@ -98,16 +87,25 @@ def _run(command: Command) -> None:
 
 def parse(arguments: Sequence[str]) -> Command:
     """The command that the arguments name, with its options filled in."""
-    words = "Invertible networks: exact likelihoods, verified inverses. See also --version."
     options = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
-    length = 2 if arguments[0] in GROUPS else 1
+    group = [name for name in COMMANDS if name.startswith(f"{arguments[0]} ")]
+    length = 2 if group else 1
     name, rest = " ".join(arguments[:length]), list(arguments[length:])
-    found: Command
+    words: str | None = None
+    kind: Any
+    if len(group) == 1 and name not in COMMANDS:  # what there is of the group
+        name, rest = group[0], list(arguments[1:])
     if name in COMMANDS:  # its module alone is imported
-        found = tyro.cli(_load(name, arguments), prog=f"mintnet {name}", args=rest, config=options)
-        return found
-    kinds: Any = Union[tuple(_all())]  # noqa: UP007 - built when it runs
-    found = tyro.cli(kinds, prog="mintnet", description=words, args=list(arguments), config=options)
+        kind = _load(name, arguments)
+    elif group:
+        name, rest = arguments[0], list(arguments[1:])
+        kind = Union[tuple(_choice(inner, inner.split()[1]) for inner in group)]  # noqa: UP007
+    else:
+        name, rest = "", list(arguments)
+        words = "Invertible networks: exact likelihoods, verified inverses. See also --version."
+        kind = Union[tuple(_choice(inner, inner) for inner in COMMANDS)]  # noqa: UP007
+    prog = f"mintnet {name}".strip()
+    found: Command = tyro.cli(kind, prog=prog, description=words, args=rest, config=options)
     return found
 
 
@@ -118,23 +116,11 @@ def _load(name: str, arguments: Sequence[str] = ()) -> Any:
     return found.for_arguments(arguments) if hasattr(found, "for_arguments") else found
 
 
-def _all() -> list[Any]:
-    """The commands as types, those of a group inside one."""
-    single: list[Any] = []
-    grouped: dict[str, list[Any]] = {}
-    annotated: Any = Annotated  # with types that are known only when it runs
-    union: Any = Union
-    for name in COMMANDS:
-        found = _load(name)
-        group, _, inner = name.rpartition(" ")
-        words = (found.__doc__ or "").partition("\n\n")[0]
-        entry = annotated[found, tyro.conf.subcommand(inner, description=words)]
-        (grouped.setdefault(group, []) if group else single).append(entry)
-    groups = [
-        annotated[union[tuple(kinds)], tyro.conf.subcommand(name, description=GROUPS[name])]
-        for name, kinds in grouped.items()
-    ]
-    return [*single, *groups]
+def _choice(name: str, shown: str) -> Any:
+    """A command as one of several in a help text."""
+    kind = _load(name)
+    words = (kind.__doc__ or "").partition("\n\n")[0]
+    return Annotated[kind, tyro.conf.subcommand(shown, description=words)]
 
 
 def _is_mistake(error: Exception) -> bool:
@@ -160,8 +146,3 @@ def _one_line(error: Exception) -> str:
     if NO_MEMORY in str(error):
         return "there is not enough memory for that; ask for fewer or smaller images at a time"
     return " ".join(str(error).split()) or type(error).__name__
-
-
-def _fail(reason: str) -> NoReturn:
-    print(f"mintnet: error: {reason}", file=sys.stderr)
-    raise SystemExit(1) from None

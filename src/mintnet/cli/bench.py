@@ -11,25 +11,12 @@ from typing import Any
 
 PACKAGE = "mintnet.benchmarks"
 
-COMMANDS = {
-    "Train": "train",
-    "Sample": "sample",
-    "Invert": "invert",
-    "Properties": "properties",
-    "Families": "families",
-}
-"""The class of each command, and the module of the benchmarks that has it."""
+COMMANDS = ("Train", "Sample", "Invert", "Properties", "Families")
+"""The class of each command; its module has the same name in small letters."""
 
 
 def benchmarks(module: str) -> ModuleType:
-    """A module of the benchmarks, under the same name in a wheel and in a clone.
-
-    A wheel holds the package as ``mintnet/benchmarks``; in a clone it is the folder beside ``src``.
-
-    Examples:
-        >>> benchmarks("timing").__name__
-        'mintnet.benchmarks.timing'
-    """
+    """A module of the benchmarks: in a wheel part of the package, in a clone beside ``src``."""
     if PACKAGE not in sys.modules and find_spec(PACKAGE) is None:
         folder = Path(__file__).parents[3] / "benchmarks"
         spec = spec_from_file_location(
@@ -47,4 +34,4 @@ def __getattr__(name: str) -> Any:
     """The commands as attributes of this module, loaded when they are asked for."""
     if name not in COMMANDS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(benchmarks(COMMANDS[name]), name)
+    return getattr(benchmarks(name.lower()), name)

@@ -27,11 +27,7 @@ Number = Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="
 
 
 class FlawedResult(ValueError):
-    """The work is done and its figures are worth keeping, but something in it failed.
-
-    Attributes:
-        figures: what `Command.run` would have returned; ``--json`` gets them all the same.
-    """
+    """The work is done and ``--json`` gets its figures, but something in it failed."""
 
     def __init__(self, reason: str, figures: dict[str, Any]) -> None:
         super().__init__(reason)
@@ -91,17 +87,16 @@ class ModelCommand(Command):
         """The solver that the options name; None for the default."""
         from mintnet.solvers import Bisection, FixedPoint, Wavefront
 
+        given = {"step": self.step, "max_steps": self.solver_steps}
+        given = {name: value for name, value in given.items() if value is not None}
         if self.solver == "fixed-point":
-            return FixedPoint(
-                step=1.0 if self.step is None else self.step,
-                max_steps=120 if self.solver_steps is None else self.solver_steps,
+            return FixedPoint(**given)  # type: ignore[arg-type]
+        if given:
+            name = "--step" if "step" in given else "--solver-steps"
+            raise ValueError(
+                f"{name} belongs to Algorithm 1, and the solver is {self.solver}; "
+                f"add --solver fixed-point or leave {name} out"
             )
-        for name, value in (("--step", self.step), ("--solver-steps", self.solver_steps)):
-            if value is not None:
-                raise ValueError(
-                    f"{name} belongs to Algorithm 1, and the solver is {self.solver}; "
-                    f"add --solver fixed-point or leave {name} out"
-                )
         return {"auto": None, "wavefront": Wavefront(), "bisection": Bisection()}[self.solver]
 
 
@@ -117,8 +112,8 @@ class DataOptions:
     split: Literal["test", "train"] = "test"
     """Which part of the data set."""
 
-    def images(self, model: OpenModel) -> ImageData:
-        """The images that the options name; says so where they are those of the package."""
+    def images(self, model: OpenModel, count: int | None = None) -> ImageData:
+        """The first of the images that the options name; says where they are the package's own."""
         from mintnet.cli.output import console
         from mintnet.data.mnist_slice import SLICE
 
@@ -129,9 +124,16 @@ class DataOptions:
                 "--data DIR takes all 10,000.",
                 style="dim",
             )
-        return data
+        return data if count is None else data.first(count)
 
 
 @dataclass(kw_only=True)
 class DataCommand(DataOptions, ModelCommand):
     """A command about a trained model and images of its kind."""
+
+
+def check_positive(**options: int) -> None:
+    """Raise for an option below 1; names are those of the fields."""
+    for name, value in options.items():
+        if value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} is at least 1; got {value}")

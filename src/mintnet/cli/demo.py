@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -13,10 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from mintnet.cli.command import Command, Whole
-from mintnet.cli.output import Tasks, console, print_check, strong, write_picture
+from mintnet.cli.output import console, strong
 
-SHIPPED_MODEL = "mnist"
-SAMPLES = 16
+CREDIT = "LeCun, Cortes and Burges; CC BY-SA 3.0"
 
 
 @dataclass(kw_only=True)
@@ -56,7 +54,7 @@ class Demo(Command):
         return figures
 
     def _train(self, out: Console) -> dict[str, Any]:
-        from mintnet.training import ConsoleProgress, train
+        from mintnet.training import Progress, train
 
         folder = free_folder(self.run_folder)
         out.print(f"Its run folder is {escape(str(folder))}.")
@@ -64,142 +62,80 @@ class Demo(Command):
             "digits",
             folder,
             resume=True,  # a run that was interrupted goes on
-            progress=ConsoleProgress(out),
+            progress=Progress(out),
             **({} if self.epochs is None else {"epochs": self.epochs}),
             seed=self.seed,
         )
 
     def _report(self, out: Console, run: Path, figures: dict[str, Any]) -> dict[str, Any]:
         from mintnet.analysis import Headline
-        from mintnet.cli.report import Report, finish
+        from mintnet.cli.report import Report, write_page
 
-        command = Report(
-            model=str(run), device="cpu", seed=self.seed, likelihood=10**6, time_limit=10.0
-        )
+        command = Report(model=str(run), device="cpu", seed=self.seed)
         found = command.collect(out, command.open())
         baselines, bpd = figures["baselines"], found.bits_per_dim or 0.0
         best = min(baselines.values())
-        gain = Headline(
-            f"{best - bpd:.2f}",
-            "bits below the better simple model",
-            ", ".join(f"{name} {value:.3f}" for name, value in baselines.items()),
-            good=bpd < best,
-        )
-        found.headlines.insert(1, gain)
-        shown = figures["pretrained"]
+        names = ", ".join(f"{name} {value:.3f}" for name, value in baselines.items())
+        label = "bits below the better simple model"
+        found.headlines.insert(1, Headline(f"{best - bpd:.2f}", label, names, bpd < best))
+        drawn, mixed = (Path(picture).read_bytes() for picture in figures["pretrained"]["pictures"])
+        note = "16 draws, each verified. Below is the model of digits that was trained just now."
+        corners = f"Test images in the corners ({CREDIT}), and what lies between their codes."
         found.gallery = [
-            (
-                "MNIST, drawn from the model of the package",
-                f"{SAMPLES} draws, each verified. The sections below are about the model of "
-                "digits that was trained just now.",
-                Path(shown["samples_picture"]).read_bytes(),
-            ),
-            (
-                "Between four MNIST images",
-                "Test images in the corners (LeCun, Cortes and Burges; CC BY-SA 3.0), and what "
-                "lies between their codes.",
-                Path(shown["interpolation_picture"]).read_bytes(),
-            ),
+            ("MNIST, drawn from the model of the package", note, drawn),
+            ("Between four MNIST images", corners, mixed),
         ]
-        return finish(out, run / "report.html", found)
+        return write_page(out, run / "report.html", found)
 
 
-def check_a_network(out: Console, seed: int = 0) -> dict[str, Any]:
+def check_a_network(out: Console) -> dict[str, Any]:
     """Build a small MintNet, compare its log-determinant with autograd's, and invert it."""
     import torch
 
     from mintnet.models import MintNet, MintNetConfig
 
-    started = time.perf_counter()
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         net = MintNet(MintNetConfig((1, 8, 8), pairs=(2, 2), filters=(16, 4))).double()
         with torch.no_grad():
             for parameter in net.parameters():  # a fresh one is close to the identity
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
         x = torch.randn(4, 1, 8, 8, dtype=torch.float64)
-    out.print(
-        f"A MintNet of {len(net.layers())} layers for 8 × 8 images, "
-        f"{net.parameter_count():,} parameters, random weights, float64."
-    )
     with torch.no_grad():
         z, log_det = net(x)
-    jacobians = (
-        torch.autograd.functional.jacobian(lambda v: net(v[None])[0].flatten(), one).reshape(64, 64)
-        for one in x
-    )
-    expected = torch.stack([torch.linalg.slogdet(jacobian)[1] for jacobian in jacobians])
+    jacobian: Any = torch.autograd.functional.jacobian
+    jacobians = [jacobian(lambda v: net(v[None])[0].flatten(), one).reshape(64, 64) for one in x]
+    expected = torch.linalg.slogdet(torch.stack(jacobians))[1]
     difference = float((log_det - expected).abs().max())
-    out.print(
-        f"Its log-determinant of the first image is {float(log_det[0]):.6f}; autograd's 64 × 64 "
-        f"Jacobian says {float(expected[0]):.6f}. The largest difference is {difference:.1e}."
-    )
     solution = net.solve(z)
     back = solution.require("This should not happen with a network of this size.")
     error, residual = float((back - x).abs().max()), float(solution.residual.max())
     out.print(
+        f"A MintNet of {len(net.layers())} layers for 8 × 8 images, "
+        f"{net.parameter_count():,} parameters, random weights, float64.\n"
+        f"Its log-determinant of the first image is {float(log_det[0]):.6f}; autograd's 64 × 64 "
+        f"Jacobian says {float(expected[0]):.6f}. The largest difference is {difference:.1e}.\n"
         f"Inverted layer by layer, x comes back to {error:.1e}; run forward again, z is met to "
         f"{residual:.1e} of its largest entry."
     )
     if difference > 1e-9:
         raise ArithmeticError(f"log-determinants differ by {difference:.1e}, expected at most 1e-9")
-    return {
-        "log_det_difference": difference,
-        "round_trip_error": error,
-        "residual": residual,
-        "seconds": time.perf_counter() - started,
-    }
+    return {"log_det_difference": difference, "round_trip_error": error, "residual": residual}
 
 
 def show_pretrained(out: Console, folder: Path, seed: int = 0) -> dict[str, Any]:
     """Samples, an interpolation and the likelihood of a few test images by the shipped model."""
-    import torch
-
-    from mintnet.analysis import codes_between, residual_check
-    from mintnet.data.mnist_slice import mnist_slice
-    from mintnet.figures import image_grid
-    from mintnet.models import Flow
+    from mintnet.cli.evaluate import Evaluate
+    from mintnet.cli.images import Interpolate, Sample
     from mintnet.models.storage import SHIPPED, read_config
-    from mintnet.training import evaluate
 
-    flow, data = Flow.from_pretrained(SHIPPED_MODEL), mnist_slice()
-    never = "This should not happen with a model of the package."
-    started = time.perf_counter()
-    with Tasks(out) as task, torch.no_grad():
-        z = flow.sample_latents(SAMPLES, 1.0, seed)
-        solution = flow.solve(z, progress=task(f"drawing {SAMPLES} digits"))
-        seconds = time.perf_counter() - started
-        codes = codes_between(flow.encode(data.images[:4]))
-        between = flow.solve(codes, progress=task("64 digits between four"))
-        task("bits per dimension")
-        found = evaluate(flow, data, batch_size=32)
-    samples, words = write_picture(
-        image_grid(flow.to_images(solution.require(never)), flow.levels),
-        folder / "mnist-samples.png",
-    )
-    facts = residual_check(flow.net, solution)
-    out.print(f"{SAMPLES} new digits in {seconds:.1f} s: {words}")
-    print_check(out, facts)
-    interpolation, words = write_picture(
-        image_grid(flow.to_images(between.require(never)), flow.levels, 8),
-        folder / "mnist-interpolation.png",
-    )
-    out.print(f"Between four test images, in the corners: {words}")
-    known = read_config(SHIPPED[SHIPPED_MODEL]).get("test_bits_per_dim")
-    out.print(
-        f"{found.bits_per_dim:.3f} ± {found.standard_error:.3f} bits per dimension for the first "
-        f"{len(data)} test images of MNIST (LeCun, Cortes and Burges; CC BY-SA 3.0), which come "
-        f"with the package too; all 10,000 have {known}."
-    )
-    return {
-        "samples_picture": samples,
-        "interpolation_picture": interpolation,
-        "bits_per_dim": found.bits_per_dim,
-        "standard_error": found.standard_error,
-        "images": len(data),
-        "seconds": seconds,
-        **facts,
-    }
+    samples, between = folder / "mnist-samples.png", folder / "mnist-interpolation.png"
+    facts = Sample(model="mnist", device="cpu", count=16, seed=seed, out=samples).run()
+    Interpolate(model="mnist", device="cpu", places=(0, 1, 2, 3), out=between).run()
+    found = Evaluate(model="mnist", batch_size=32, accelerator="cpu").run()
+    known = read_config(SHIPPED["mnist"]).get("test_bits_per_dim")
+    out.print(f"All 10,000 test images ({CREDIT}) have {known}.")
+    return {**facts, **found, "pictures": [samples, between]}
 
 
 def free_folder(folder: Path) -> Path:
@@ -220,13 +156,13 @@ def free_folder(folder: Path) -> Path:
 
 def _baselines(out: Console) -> dict[str, float]:
     """Bits per dimension of two simple models of the digits."""
+    from mintnet.cli.bench import benchmarks
     from mintnet.data import load
-    from mintnet.training import gaussian_bits_per_dim, histogram_bits_per_dim
 
-    train, test = load("digits", "train"), load("digits", "test")
+    simple, train, test = benchmarks("baselines"), load("digits", "train"), load("digits", "test")
     found = {
-        "Gaussian on the logits": gaussian_bits_per_dim(train, test),
-        "histogram of each pixel": histogram_bits_per_dim(train, test),
+        "Gaussian on the logits": simple.gaussian_bits_per_dim(train, test),
+        "histogram of each pixel": simple.histogram_bits_per_dim(train, test),
     }
     for name, value in found.items():
         out.print(f"{name}: {value:.3f} bits per dimension on the test images")
@@ -234,9 +170,8 @@ def _baselines(out: Console) -> dict[str, float]:
 
 
 def _next_steps(out: Console, run: Path) -> None:
-    page = (run / "report.html").resolve()
     lines = {
-        f"open {page.as_uri()}": "the report, in a browser",
+        f"open {(run / 'report.html').resolve().as_uri()}": "the report, in a browser",
         "mintnet sample mnist -n 16": "more digits",
         "mintnet explain mnist-classifier test:7": "what a classifier sees in a picture",
         "mintnet train folder --data PICTURES": "a model of your own pictures",

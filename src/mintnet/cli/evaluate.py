@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+import torch
 import tyro
-from rich.markup import escape
 
+from mintnet.analysis.origin import machine
 from mintnet.cli.command import Command, DataOptions, File, Model, Name, Whole
-from mintnet.cli.output import check_output, console, free_place, write_picture
-
-if TYPE_CHECKING:
-    from mintnet.cli.model import OpenModel
-    from mintnet.data import ImageData
-    from mintnet.training import Devices
+from mintnet.cli.model import OpenModel, open_model
+from mintnet.cli.output import console, output_place, write
+from mintnet.data import ImageData
+from mintnet.figures import evaluation_picture
+from mintnet.models import Flow
+from mintnet.models.labelled import ImageClassifier
+from mintnet.precision import true_float32
+from mintnet.training import Devices, evaluate
+from mintnet.training.devices import is_first_process
 
 
 @dataclass(kw_only=True)
@@ -48,10 +51,6 @@ class Evaluate(DataOptions, Command):
     """The picture about a classifier; evaluation.png if not given, numbered if that is taken."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.cli.model import open_model
-        from mintnet.models import Flow
-        from mintnet.training import Devices
-
         opened = open_model(self.model, "cpu")  # `evaluate` moves it
         flow = isinstance(opened.model, Flow)
         if flow and self.out is not None:
@@ -60,45 +59,20 @@ class Evaluate(DataOptions, Command):
             raise ValueError(
                 f"{self.model} is a classifier: its images get no noise, so --draws has no meaning"
             )
-        place = free_place(self.out, "evaluation.png")
         if not flow:
-            check_output(place, [".png"])
-        data = self.images(opened)
-        data = data if self.count is None else data.first(self.count)
-        given = {"devices": self.devices, "nodes": self.nodes}
-        devices = Devices(
-            **{name: value for name, value in given.items() if value is not None},  # type: ignore[arg-type]
-            accelerator=self.accelerator,
-        )
-        measured = (
-            self._density(opened, data, devices)
-            if flow
-            else self._classifier(opened, data, devices, place)
-        )
+            self.out = output_place(self.out, "evaluation.png", [".png"])
+        data = self.images(opened, self.count)
+        devices = Devices(self.devices, self.nodes, self.accelerator)
         return {
-            "model": self.model,
             "data": data.name,
             "split": self.split,
             "precision": str(opened.model.dtype).removeprefix("torch."),
-            **measured,
+            **(self._density if flow else self._classifier)(opened, data, devices),
         }
 
     def _density(self, opened: OpenModel, data: ImageData, devices: Devices) -> dict[str, Any]:
-        import torch
-
-        from mintnet.analysis.origin import machine
-        from mintnet.precision import true_float32
-        from mintnet.training import evaluate
-        from mintnet.training.devices import is_first_process
-
-        result = evaluate(
-            opened.flow,
-            data,
-            draws=self.draws,
-            seed=self.seed,
-            batch_size=self.batch_size,
-            devices=devices,
-        )
+        options = {"draws": self.draws, "seed": self.seed, "batch_size": self.batch_size}
+        result = evaluate(opened.flow, data, devices=devices, **options)
         if is_first_process():
             console().print(
                 f"{self.model}: {result.bits_per_dim:.4f} ± {result.standard_error:.4f} bits per "
@@ -106,37 +80,25 @@ class Evaluate(DataOptions, Command):
                 f"{result.draws} dequantization draw{'s' if result.draws > 1 else ''} each",
                 markup=False,
             )
-        cuda = self.accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
         with true_float32():  # as `evaluate` computes
-            where = machine(torch.device("cuda" if cuda else "cpu"))
+            where = machine(torch.device("cuda" if devices.cuda else "cpu"))
         return {**result.to_dict(), "machine": where}
 
-    def _classifier(
-        self, opened: OpenModel, data: ImageData, devices: Devices, place: Path
-    ) -> dict[str, Any]:
-        from mintnet.figures.classification import evaluation_picture
-        from mintnet.models.labelled import ImageClassifier
-        from mintnet.training import evaluate_classifier
-        from mintnet.training.devices import is_first_process
-
-        assert isinstance(opened.model, ImageClassifier)
-        found = evaluate_classifier(opened.model, data, batch_size=self.batch_size, devices=devices)
-        figures = found.to_dict()
+    def _classifier(self, opened: OpenModel, data: ImageData, devices: Devices) -> dict[str, Any]:
+        assert isinstance(opened.model, ImageClassifier) and self.out is not None
+        found = evaluate(opened.model, data, batch_size=self.batch_size, devices=devices)
+        figures: dict[str, Any] = found.to_dict()
         if not is_first_process():
             return figures
-        names, share = opened.class_names(data.name), 100 * found.accuracy
-        title = (
-            f"{self.model}: {share:.2f} % of {len(data):,} {self.split} images of {data.name} "
-            "are right"
+        share, of = 100 * found.accuracy, f"{len(data):,} {self.split} images of {data.name}"
+        out, names = console(), opened.class_names(data.name)
+        title = f"{self.model}: {share:.2f} % of {of} are right"
+        out.print(
+            f"{share:.2f} % right (± {100 * found.standard_error:.2f}), {figures['errors']:,} "
+            f"mistakes in {of}; cross entropy {found.nats:.4f} nats, calibration error "
+            f"{100 * found.calibration.error:.2f} %",
+            markup=False,
         )
         picture = evaluation_picture(found, data.images, data.levels, names, title)
-        written, words = write_picture(picture, place)
-        out = console()
-        out.print(
-            f"[bold]{share:.2f} % right[/] (± {100 * found.standard_error:.2f}), "
-            f"{figures['errors']:,} mistakes in {len(data):,} {self.split} images of "
-            f"{escape(data.name)}; cross entropy {found.nats:.4f} nats, calibration error "
-            f"{100 * found.calibration.error:.2f} %"
-        )
-        out.print(f"{words}: confusion, reliability and the most confident mistakes")
-        return {**figures, "picture": written}
+        about = ": confusion, reliability and the most confident mistakes"
+        return {**figures, "picture": write(out, self.out, picture, about)}

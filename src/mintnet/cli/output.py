@@ -19,7 +19,11 @@ from mintnet.files import write_bytes
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from mintnet.analysis import LayerRow
+PLOTS = (".png", ".svg", ".pdf")
+"""What plots can be written as."""
+
+PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+"""What pictures of images can be written as."""
 
 
 def console() -> Console:
@@ -28,36 +32,33 @@ def console() -> Console:
 
 
 def strong(words: object) -> str:
-    r"""Words that stand out, taken as they are: names of files may hold brackets."""
+    """Words that stand out, taken as they are: names of files may hold brackets."""
     return f"[bold]{escape(str(words))}[/]"
 
 
-def in_words(value: object) -> str:
-    """A value of a model's config for a table."""
-    if isinstance(value, dict):
-        return ", ".join(f"{k} {v}" for k, v in value.items() if v not in (None, False))
-    return str(value)
+def print_table(out: Console, title: str, columns: Sequence[str], rows: Sequence[Any]) -> None:
+    """A table; all columns but "what it is" are numbers."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for name in columns:
+        table.add_column(name, justify="left" if name == "what it is" else "right")
+    for row in rows:
+        table.add_row(*map(str, row))
+    out.print(table)
 
 
-PLOTS = (".png", ".svg", ".pdf")
-"""What plots can be written as."""
+def output_place(
+    given: Path | None, default: str, kinds: Sequence[str] = (), option: str = "--out"
+) -> Path:
+    """Where to write, checked before the work begins: as given, else by default, numbered if taken.
 
-PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
-"""What pictures of images can be written as."""
-
-
-def check_output(path: Path, kinds: Sequence[str] = (), option: str = "--out") -> None:
-    """Say before the work begins that what comes of it would be lost.
-
-    Args:
-        path: of the file to be written.
-        kinds: the endings that it may have; any if there are none.
-        option: that named it.
+    ``kinds`` are the endings that the name may have; any if there are none.
     """
+    path, number = given or Path(default), 1
+    while given is None and path.exists():
+        number += 1
+        path = Path(default).with_stem(f"{Path(default).stem}-{number}")
     if kinds and path.suffix.lower() not in kinds:
-        *most, last = kinds
-        words = f"{', '.join(most)} or {last}" if most else last
-        raise ValueError(f"{option} is a {words} file; got {path}")
+        raise ValueError(f"{option} is a {', '.join(kinds)} file; got {path}")
     try:
         whole = path.expanduser()
         folder = whole.absolute().parent
@@ -71,6 +72,7 @@ def check_output(path: Path, kinds: Sequence[str] = (), option: str = "--out") -
         raise ValueError(
             f"{option} {path} cannot be written; name a file in a folder of yours"
         ) from None
+    return path
 
 
 def check_new_folder(folder: Path) -> None:
@@ -79,35 +81,26 @@ def check_new_folder(folder: Path) -> None:
         raise ValueError(f"{folder} is there already and not empty; name another folder")
 
 
-def write_json(path: Path, figures: dict[str, Any]) -> None:
-    """Write figures as JSON, whole or not at all; what is no number becomes null."""
-    text = json.dumps(_plain(figures), indent=1, ensure_ascii=False) + "\n"
-    write_bytes(path.expanduser(), text.encode())
+def write(out: Console, path: Path, content: Image | bytes, about: str = "") -> Path:
+    """Write a picture or a file, whole or not at all, and print its name: also if it replaces one.
 
+    ``about`` is printed behind the name.
+    """
+    path = path.expanduser()
+    words = f"replaced {strong(path)}" if path.is_file() else strong(path)
+    if isinstance(content, bytes):
+        write_bytes(path, content)
+    else:
+        from mintnet.figures import save_picture
 
-def free_place(given: Path | None, default: str) -> Path:
-    """Where to write: the place that was given, else the default name, numbered if it is taken."""
-    if given is not None:
-        return given
-    path, number = Path(default), 1
-    while path.exists():
-        number += 1
-        path = Path(default).with_stem(f"{Path(default).stem}-{number}")
+        save_picture(content, path)
+    out.print(words + escape(about))
     return path
 
 
-def write_picture(picture: Image | bytes, path: Path) -> tuple[Path, str]:
-    """Write a picture; gives its path and what to print, which says so if one was replaced."""
-    from mintnet.figures import save_picture
-
-    words = written_words(path)
-    return save_picture(picture, path), words
-
-
-def written_words(path: Path) -> str:
-    """What to print about a file that is going to be written: also if it replaces another."""
-    path = path.expanduser()
-    return f"replaced {strong(path)}" if path.is_file() else strong(path)
+def to_json(figures: dict[str, Any]) -> bytes:
+    """Figures as JSON; what is not a number becomes null."""
+    return json.dumps(_plain(figures), indent=1, ensure_ascii=False).encode() + b"\n"
 
 
 def print_check(out: Console, facts: dict[str, Any]) -> None:
@@ -120,26 +113,16 @@ def print_check(out: Console, facts: dict[str, Any]) -> None:
     out.print(f"{line}, as shares of the largest |z|")
 
 
-def print_layers(out: Console, rows: Sequence[LayerRow]) -> None:
-    """The layers of an inversion as a table; with the growth of errors where it was measured."""
-    table = Table(title="Layer by layer", title_justify="left", title_style="bold")
-    grown = any(row.error is not None for row in rows)
+def print_layers(out: Console, rows: Sequence[Any]) -> None:
+    """The layers of an inversion, see `analysis.LayerRow`, as a table."""
     columns = ("layer", "what it is", "steps (median)", "most", "worst residual", "failures")
-    for name in (*columns, *(("error", "×") if grown else ())):
-        table.add_column(name, justify="left" if name == "what it is" else "right")
-    for row in rows:
-        cells = [str(row.number), row.name, f"{row.median_steps:g}", str(row.most_steps)]
-        cells += [f"{row.residual:.1e}", f"[red]{row.failures}[/]" if row.failures else "0"]
-        if row.error is not None:
-            cells += [f"{row.error:.1e}", f"{row.amplification:.2f}" if row.amplification else ""]
-        table.add_row(*cells)
-    out.print(table)
-    if grown:
-        out.print(
-            "error: root mean square of the difference to what entered the layer on the way "
-            "forward. ×: how much larger than at the next layer, which is inverted before.",
-            style="dim",
-        )
+    print_table(out, "Layer by layer", columns, [_cells(row) for row in rows])
+
+
+def _cells(row: Any) -> tuple[object, ...]:
+    failures = f"[red]{row.failures}[/]" if row.failures else 0
+    steps = f"{row.median_steps:g}", row.most_steps
+    return row.number, row.name, *steps, f"{row.residual:.1e}", failures
 
 
 class Tasks:
@@ -186,8 +169,6 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
-    if isinstance(value, float):
-        if math.isnan(value):
-            return None  # not measured
-        return value if math.isfinite(value) else str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
     return str(value) if isinstance(value, Path) else value

@@ -63,7 +63,7 @@ class Train(Command):
 
     def run(self) -> dict[str, Any]:
         """Train, and return the run's figures."""
-        from mintnet.training import ConsoleProgress, is_first_process, train
+        from mintnet.training import Progress, is_first_process, train
         from mintnet.training.recipe import OPTIONS
 
         groups = [value for value in vars(self).values() if is_dataclass(value)]
@@ -74,7 +74,7 @@ class Train(Command):
             self.preset,
             self.run_folder or Path("runs", self.preset),
             resume=self.resume,
-            progress=ConsoleProgress(out),
+            progress=Progress(out),
             **given,
         )
         if is_first_process():

@@ -1,138 +1,121 @@
-"""Pictures of how a classifier does: confusion, reliability, the most confident mistakes."""
+"""Pictures about a classifier: how it does on test images, and what it sees in one of them."""
 
 from __future__ import annotations
 
-import io
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
-from mintnet.figures.style import LIGHT, Theme, styled_figure
+from mintnet.analysis.explain import Path, Shown
+from mintnet.figures.style import LIGHT, Theme, saved, styled_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from mintnet.training.accuracy import Accuracy, Calibration
+    from mintnet.training import Accuracy, Calibration
+
+COLUMNS = 8
 
 
-def draw_confusion(
-    axes: Axes, theme: Theme, confusion: Tensor, names: tuple[str, ...] = ()
-) -> None:
-    """Draw how many images of each true class (row) were called what (column).
+def evaluation_picture(
+    found: Accuracy, images: Tensor, levels: int, names: tuple[str, ...], title: str
+) -> bytes:
+    """One PNG: confusion, reliability, and the 24 most confident mistakes with what was said."""
+    places = found.mistakes(3 * COLUMNS)
+    rows = max(1, -(-len(places) // COLUMNS))
+    with styled_figure(LIGHT, (12.0, 5.2 + 1.75 * rows)) as figure:
+        parts: Any = figure.subfigures(2, 1, height_ratios=(5.2, 1.75 * rows))
+        upper, lower = parts
+        upper.suptitle(title, x=0.01, ha="left", fontsize=13)
+        left, right = upper.subplots(1, 2, width_ratios=(1.15, 1))
+        draw_confusion(left, LIGHT, found.confusion, names)
+        draw_reliability(right, LIGHT, found.calibration)
+        words = "The most confident mistakes" if len(places) else "No mistakes at all"
+        lower.suptitle(words, x=0.01, ha="left", fontsize=12)
+        cells = list(lower.subplots(rows, COLUMNS, squeeze=False).flat)
+        for axes in cells:
+            axes.axis("off")
+        for axes, place in zip(cells, places.tolist(), strict=False):
+            show_image(axes, images[place], levels)
+            said, true = names[int(found.predictions[place])], names[int(found.labels[place])]
+            words = f"{said}, {_percent(float(found.confidence[place]))}\ntruth: {true}"
+            axes.set_title(words, fontsize=8.5, loc="center", pad=3)
+        return saved(figure)
 
-    Shades are of mistakes alone; what is right would outshine them.
-    """
+
+def draw_confusion(axes: Axes, theme: Theme, confusion: Tensor, names: tuple[str, ...]) -> None:
+    """Draw how many images of each true class (row) were called what (column); shades: mistakes."""
     counts = confusion.numpy()
-    names = names or tuple(map(str, range(len(counts))))
-    wrong = counts.astype(float) - np.diag(np.diag(counts))
-    most = wrong.max() or 1.0
+    wrong = counts - np.diag(np.diag(counts))
+    shade = np.where(np.eye(len(counts), dtype=bool), 0.16, 0.75 * wrong / max(1, wrong.max()))
     axes.imshow(np.zeros((*counts.shape, 4)))
     for row, column in np.ndindex(counts.shape):
-        count, right = int(counts[row, column]), row == column
-        colour = theme.colours[0] if right else theme.colours[1]
-        strength = 0.16 if right else 0.75 * wrong[row, column] / most
-        axes.add_patch(_square(column, row, colour, strength))
-        if count:
-            axes.text(column, row, str(count), ha="center", va="center", fontsize=8)
+        colour = theme.colours[0 if row == column else 1]
+        x, y = (column - 0.5, column + 0.5), (row - 0.5, row + 0.5)
+        axes.fill_between(x, *y, color=colour, alpha=shade[row, column], linewidth=0)
+        if counts[row, column]:
+            axes.text(column, row, str(counts[row, column]), ha="center", va="center", fontsize=8)
     axes.set_xticks(range(len(names)), names, rotation=60 if len(names[0]) > 2 else 0)
     axes.set_yticks(range(len(names)), names)
     axes.grid(False)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("true class")
-    axes.set_title("Confusion")
+    axes.set(xlabel="predicted", ylabel="true class", title="Confusion")
 
 
 def draw_reliability(axes: Axes, theme: Theme, found: Calibration) -> None:
     """Draw the share that is right against what was said, with the line where they agree."""
-    bins = len(found.counts)
-    full = found.counts > 0
-    width = 1 / bins
-    centres = (np.arange(bins) + 0.5) * width
-    shares = (found.counts / found.counts.sum()).numpy()
-    axes.bar(
-        centres[full],
-        found.accuracy[full].numpy(),
-        width * 0.92,
-        color=[(theme.colours[0], 0.25 + 0.75 * float(s) ** 0.25) for s in shares[full]],
-    )
+    full, width = found.counts > 0, 1 / len(found.counts)
+    centres = (np.arange(len(found.counts)) + 0.5) * width
+    shares = (found.counts / found.counts.sum())[full].tolist()
+    right = found.accuracy[full].numpy()
+    shades = [(theme.colours[0], 0.25 + 0.75 * share**0.25) for share in shares]
+    axes.bar(centres[full], right, width * 0.92, color=shades)
     axes.plot([0, 1], [0, 1], color=theme.quiet, linewidth=1, linestyle="--")
-    axes.plot(
-        found.confidence[full].numpy(),
-        found.accuracy[full].numpy(),
-        "o",
-        color=theme.colours[1],
-        markersize=4,
-    )
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1.02)
-    axes.set_xlabel("probability of the predicted class")
-    axes.set_ylabel("share that is right")
-    axes.set_title(f"Reliability (calibration error {100 * found.error:.2f} %)")
+    axes.plot(found.confidence[full].numpy(), right, "o", color=theme.colours[1], markersize=4)
+    title = f"Reliability (calibration error {100 * found.error:.2f} %)"
+    axes.set(xlim=(0, 1), ylim=(0, 1.02), title=title)
+    axes.set(xlabel="probability of the predicted class", ylabel="share that is right")
 
 
-def evaluation_picture(
-    found: Accuracy,
-    images: Tensor,
-    levels: int,
-    names: tuple[str, ...],
-    title: str,
-    mistakes: int = 24,
-    theme: Theme = LIGHT,
+def explanation_picture(
+    paths: Sequence[Path], levels: int, names: tuple[str, ...], title: str
 ) -> bytes:
-    """One PNG: confusion, reliability, and the most confident mistakes with what was said.
-
-    Args:
-        found: the evaluation.
-        images: (N, C, H, W) uint8, all of them.
-        levels: number of grey levels.
-        names: of the classes.
-        title: over it all.
-        mistakes: how many to show.
-        theme: its colours.
-    """
-    places = found.mistakes(mistakes)
-    columns = 8
-    rows = max(1, -(-len(places) // columns))
-    with styled_figure(theme, (12.0, 5.2 + 1.75 * rows)) as figure:
-        parts: Any = figure.subfigures(2, 1, height_ratios=(5.2, 1.75 * rows))
-        upper, lower = parts
-        upper.suptitle(title, x=0.01, ha="left", fontsize=13, color=theme.ink)
-        left, right = upper.subplots(1, 2, width_ratios=(1.15, 1))
-        draw_confusion(left, theme, found.confusion, names)
-        draw_reliability(right, theme, found.calibration)
-        _draw_mistakes(lower, theme, found, images, levels, names, places, rows, columns)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=110, facecolor=theme.paper or "none")
-    return buffer.getvalue()
+    """A PNG with one row for each path of one picture, each with its figures below."""
+    columns = max(len(path.steps) for path in paths) + 2
+    with styled_figure(LIGHT, (1.55 * columns, 2.55 * len(paths) + 0.5)) as figure:
+        parts: Any = figure.subfigures(len(paths), 1, squeeze=False)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=13)
+        for part, path in zip(parts.flat, paths, strict=True):
+            part.suptitle(f"{path.title}: {path.note}", x=0.01, ha="left", fontsize=8.5)
+            axes = part.subplots(1, columns, squeeze=False)[0]
+            for place in axes:
+                place.set(xticks=[], yticks=[], frame_on=False)
+                place.grid(False)
+            for place, step in zip(axes, (path.start, *path.steps), strict=False):
+                _draw_step(place, step, path.start, levels, names)
+            if path.goal is not None:
+                show_image(axes[-1], path.goal, levels)
+                axes[-1].set_title("the other picture", fontsize=8, loc="center", pad=3)
+        return saved(figure, bbox_inches="tight", pad_inches=0.1)
 
 
-def _draw_mistakes(
-    part: Any,
-    theme: Theme,
-    found: Accuracy,
-    images: Tensor,
-    levels: int,
-    names: tuple[str, ...],
-    places: Tensor,
-    rows: int,
-    columns: int,
-) -> None:
-    words = "The most confident mistakes" if len(places) else "No mistakes at all"
-    part.suptitle(words, x=0.01, ha="left", fontsize=12, color=theme.ink)
-    for number, axes in enumerate(part.subplots(rows, columns, squeeze=False).flat):
-        axes.axis("off")
-        if number >= len(places):
-            continue
-        place = int(places[number])
-        show_image(axes, images[place], levels)
-        said, true = int(found.predictions[place]), int(found.labels[place])
-        axes.set_title(
-            f"{names[said]}, {100 * float(found.confidence[place]):.1f} %\ntruth: {names[true]}",
-            fontsize=8.5,
-            loc="center",
-            pad=3,
+def _draw_step(axes: Any, step: Shown, start: Shown, levels: int, names: tuple[str, ...]) -> None:
+    """A picture, its class above; below, how far it moved and what the logits did."""
+    if not step.verified:
+        axes.text(0.5, 0.5, "not verified,\nnot shown", ha="center", fontsize=8)
+        return
+    show_image(axes, step.image, levels)
+    colour = LIGHT.ink if step.predicted == start.predicted else LIGHT.colours[1]
+    words = f"{names[step.predicted]}, {_percent(step.probability)}"
+    axes.set_title(words, fontsize=8.5, loc="center", pad=3, color=colour)
+    if step is not start:
+        words = (
+            f"pixels {_percent(step.moved)}\n"
+            f"logits {float((step.logits - start.logits).abs().max()):.2g}\n"
+            f"clipped {_percent(step.clipped)}\npadding {step.padding_energy:.0e}"
         )
+        axes.set_xlabel(words, fontsize=7, linespacing=1.25, labelpad=3)
 
 
 def show_image(axes: Any, image: Tensor, levels: int) -> None:
@@ -140,16 +123,9 @@ def show_image(axes: Any, image: Tensor, levels: int) -> None:
     pixels = image.cpu().double().numpy().transpose(1, 2, 0) / (levels - 1)
     if pixels.shape[2] not in (1, 3):
         raise ValueError(f"expected an image of one channel or three; got {pixels.shape[2]}")
-    axes.imshow(
-        pixels if pixels.shape[2] == 3 else pixels[:, :, 0],
-        cmap="gray",
-        vmin=0,
-        vmax=1,
-        interpolation="nearest",
-    )
+    pixels = np.broadcast_to(pixels, (*pixels.shape[:2], 3))
+    axes.imshow(pixels, vmin=0, vmax=1, interpolation="nearest")
 
 
-def _square(column: int, row: int, colour: str, strength: float) -> Any:
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((column - 0.5, row - 0.5), 1, 1, color=colour, alpha=strength, linewidth=0)
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mintnet.analysis.invertibility import ErrorCurve
+from mintnet.analysis.reconstruction import ErrorCurve
 from mintnet.analysis.tuning import Trial, rank
 from mintnet.figures.style import Theme, legend
 

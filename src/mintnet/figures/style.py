@@ -15,21 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of a plot.
+    """Colours of a plot."""
 
-    Attributes:
-        paper: behind the plot; None leaves it transparent.
-        ink: text.
-        quiet: axes and secondary text.
-        grid: lines behind the data.
-        colours: of the data, in order.
-    """
-
-    paper: str | None
-    ink: str
-    quiet: str
-    grid: str
-    colours: tuple[str, ...]
+    paper: str  # behind the plot
+    ink: str  # text
+    quiet: str  # axes and secondary text
+    grid: str  # lines behind the data
+    colours: tuple[str, ...]  # of the data, in order
 
 
 LIGHT = Theme(
@@ -38,6 +30,28 @@ LIGHT = Theme(
 DARK = Theme(
     "#161c22", "#e6ebf0", "#9aa7b4", "#2b343d", ("#3fc7bd", "#f0944d", "#a993ee", "#93a0ad")
 )
+
+SETTINGS: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10.5,
+    "axes.titlesize": 12,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 12,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.facecolor": "none",
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.linewidth": 0.8,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.minor.size": 0,
+    "ytick.minor.size": 0,
+    "lines.linewidth": 2,
+    "lines.solid_capstyle": "round",
+    "svg.hashsalt": "mintnet",  # the same file from the same data
+    "svg.fonttype": "path",
+}
 
 Draw = Callable[["Axes", Theme], None]
 
@@ -49,39 +63,32 @@ def styled_figure(theme: Theme, size: tuple[float, float]) -> Iterator[Figure]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(_settings(theme)):
+    with matplotlib.rc_context({**SETTINGS, **_colours(theme)}):
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)  # no window, whatever the user's own settings say
         yield figure
 
 
-def render(
-    draw: Draw,
-    theme: Theme = LIGHT,
-    size: tuple[float, float] = (7.0, 3.8),
-    kind: str = "svg",
-) -> bytes:
-    """A plot as the bytes of an SVG or PNG file.
+def saved(figure: Figure, kind: str = "png", dpi: int = 110, **options: Any) -> bytes:
+    """The bytes of a figure's file, the same for the same data."""
+    buffer = io.BytesIO()
+    metadata = {"Date": None} if kind == "svg" else None
+    figure.savefig(buffer, format=kind, dpi=dpi, metadata=metadata, **options)
+    return buffer.getvalue()
 
-    Args:
-        draw: puts the data on the axes, in the colours of the theme.
-        theme: the colours.
-        size: width and height in inches.
-        kind: ``svg``, ``png`` or ``pdf``.
+
+def render(
+    draw: Draw, theme: Theme = LIGHT, size: tuple[float, float] = (7.0, 3.8), kind: str = "svg"
+) -> bytes:
+    """A plot as the bytes of an ``svg``, ``png`` or ``pdf`` file of that size in inches.
 
     Examples:
-        >>> picture = render(lambda axes, theme: axes.plot([1, 2], color=theme.colours[0]))
-        >>> picture[:5]
+        >>> render(lambda axes, theme: axes.plot([1, 2], color=theme.colours[0]))[:5]
         b'<?xml'
     """
     with styled_figure(theme, size) as figure:
-        axes = figure.add_subplot()
-        draw(axes, theme)
-        buffer = io.BytesIO()
-        metadata = {"Date": None} if kind == "svg" else None
-        paper = theme.paper or "none"
-        figure.savefig(buffer, format=kind, dpi=160, facecolor=paper, metadata=metadata)
-    return buffer.getvalue()
+        draw(figure.add_subplot(), theme)
+        return saved(figure, kind, dpi=160)
 
 
 def legend(axes: Axes, theme: Theme, **options: Any) -> None:
@@ -89,32 +96,11 @@ def legend(axes: Axes, theme: Theme, **options: Any) -> None:
     axes.legend(frameon=False, labelcolor=theme.ink, handlelength=1.6, **options)
 
 
-def _settings(theme: Theme) -> dict[Any, Any]:
+def _colours(theme: Theme) -> dict[Any, Any]:
+    quiet = ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
     return {
-        "font.family": "DejaVu Sans",
-        "font.size": 10.5,
-        "axes.titlesize": 12,
-        "axes.titlelocation": "left",
-        "axes.titlepad": 12,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.edgecolor": theme.quiet,
-        "axes.labelcolor": theme.quiet,
-        "axes.titlecolor": theme.ink,
-        "axes.facecolor": "none",
-        "axes.axisbelow": True,
-        "axes.grid": True,
+        **dict.fromkeys(quiet, theme.quiet),
+        **dict.fromkeys(("axes.titlecolor", "text.color"), theme.ink),
         "grid.color": theme.grid,
-        "grid.linewidth": 0.8,
-        "xtick.color": theme.quiet,
-        "ytick.color": theme.quiet,
-        "xtick.major.size": 0,
-        "ytick.major.size": 0,
-        "xtick.minor.size": 0,
-        "ytick.minor.size": 0,
-        "text.color": theme.ink,
-        "lines.linewidth": 2,
-        "lines.solid_capstyle": "round",
-        "svg.hashsalt": "mintnet",  # the same file from the same data
-        "svg.fonttype": "path",
+        "savefig.facecolor": theme.paper,
     }

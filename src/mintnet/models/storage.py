@@ -60,30 +60,6 @@ def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> 
     _write(Path(folder), packed_state(model), {"format": FORMAT, **config})
 
 
-def export_model(source: Path, target: Path, half: bool = True) -> float:
-    """Copy a model folder, but not its data set's place, with weights in half precision or as is.
-
-    Returns how far rounding moved any weight, as a share of the largest of its tensor.
-    """
-    config, state, moved = read_config(source), load_file(source / WEIGHTS), 0.0
-    if isinstance(config.get("data"), dict):
-        config["data"].pop("folder", None)
-    for name, tensor in state.items() if half else ():
-        if not tensor.is_floating_point() or not tensor.numel():
-            continue
-        rounded, largest = tensor.half(), float(tensor.abs().max())
-        if not bool(rounded.isfinite().all()):
-            raise ModelFileError(
-                f"{source}: {name} reaches {largest:g}, which half precision cannot hold; keep the "
-                "precision as it is (--precision kept)"
-            )
-        error = float((rounded.to(tensor.dtype) - tensor).abs().max())
-        moved = max(moved, error / (largest or 1.0))
-        state[name] = rounded
-    _write(target, state, config)
-    return moved
-
-
 def _write(folder: Path, state: dict[str, Tensor], config: dict[str, Any]) -> None:
     with whole_file(folder / CONFIG) as text, whole_file(folder / WEIGHTS) as weights:
         save_file(state, weights)

@@ -1,7 +1,7 @@
 """Augmentation of training images: pure functions of seed, epoch and place in the data set.
 
 Nothing here has a state or waits for the device, so that a resumed run sees the same images and a
-step can be captured.
+step can be captured. Shapes: images (batch, C, H, W); index (batch,): places in the data set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CUTOUT = 8
 
 
 def augmented(images: Tensor, kind: str, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
-    """The images (batch, C, H, W) as a step sees them; index (batch,): places in the data set."""
+    """The images as a training step sees them; ``kind`` is the recipe's augmentation."""
     for name, function in (("crop", cropped), ("flip", flipped), ("cutout", cut_out)):
         if name in kind.split("-"):
             images = function(images, seed, epoch, index)
@@ -25,28 +25,28 @@ def augmented(images: Tensor, kind: str, seed: int, epoch: int | Tensor, index: 
 
 
 def flipped(images: Tensor, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
-    """The images, about half of them mirrored left to right."""
+    """About half of the images mirrored left to right."""
     coin = uniform_noise(stream(seed, "flip"), epoch, index, (1, 1, 1)) < 0.5
     return torch.where(coin, images.flip(-1), images)
 
 
 def cropped(images: Tensor, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
     """The images moved by up to 4 pixels either way, or a seventh of small ones, on black."""
-    _, _, h, w = images.shape
+    (h, w), device = images.shape[-2:], images.device
     padding = min(4, h // 7)
     dice = uniform_noise(stream(seed, "crop"), epoch, index, (2, 1), torch.float64)
     shift = (dice * (2 * padding + 1)).long()  # 0 … 2 · padding
-    rows = torch.arange(h, device=images.device) + shift[:, 0]
-    columns = torch.arange(w, device=images.device) + shift[:, 1]
+    rows = torch.arange(h, device=device) + shift[:, 0]
+    columns = torch.arange(w, device=device) + shift[:, 1]
+    sample = torch.arange(len(images), device=device)[:, None, None]
     framed = F.pad(images, (padding,) * 4)
-    sample = torch.arange(len(images), device=images.device)[:, None, None]
     return framed[sample, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
 def cut_out(images: Tensor, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
     """The images with a black square of 8 pixels around a random pixel of each."""
-    _, _, h, w = images.shape
+    (h, w), device = images.shape[-2:], images.device
     centre = uniform_noise(stream(seed, "cutout"), epoch, index, (2, 1))
-    y = (torch.arange(h, device=images.device) + 0.5 - centre[:, 0] * h).abs() < CUTOUT / 2
-    x = (torch.arange(w, device=images.device) + 0.5 - centre[:, 1] * w).abs() < CUTOUT / 2
+    y = (torch.arange(h, device=device) + 0.5 - centre[:, 0] * h).abs() < CUTOUT / 2
+    x = (torch.arange(w, device=device) + 0.5 - centre[:, 1] * w).abs() < CUTOUT / 2
     return images.masked_fill((y[:, :, None] & x[:, None, :])[:, None], 0)

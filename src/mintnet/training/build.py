@@ -18,7 +18,7 @@ from mintnet.models.storage import read_config
 from mintnet.training.data import stream
 from mintnet.training.folder import RunError
 from mintnet.training.recipe import Recipe, data_and_kind
-from mintnet.training.task import ClassificationTask, DensityTask, check_labels, check_variety
+from mintnet.training.task import ClassificationTask, DensityTask, Task, check_labels
 
 WARMUP = 200
 """Steps over which the learning rate rises where a run starts from trained weights."""
@@ -38,17 +38,19 @@ def options_of_model(preset: str, given: dict[str, Any]) -> dict[str, Any]:
     if kind == "flow":
         flow = load_flow(given["init"])
         net = flow.net.config
-        taken.update((option, getattr(net, option)) for option in NETWORK)
+        taken |= {option: getattr(net, option) for option in NETWORK}
         taken |= {"logit_lambda": flow.logit.lam, "centre": flow.logit.centre}
         if name == "folder":
             taken |= {"size": net.shape[1], "grey": net.shape[0] == 1}
     return {name: value for name, value in taken.items() if given.get(name) is None}
 
 
-def build_task(recipe: Recipe, data: ImageData) -> DensityTask | ClassificationTask:
+def build_task(recipe: Recipe, data: ImageData) -> Task:
     """The model of a recipe for these images with its loss, on the CPU."""
-    flow = data_and_kind(recipe.preset)[1] == "flow"
-    task = _density(recipe, data) if flow else _classification(recipe, data)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream(recipe.seed, "weights"))
+        flow = data_and_kind(recipe.preset)[1] == "flow"
+        task: Task = _density(recipe, data) if flow else _classification(recipe, data)
     if recipe.precision == "float64":
         task.model.double()
     return task
@@ -60,11 +62,8 @@ def _density(recipe: Recipe, data: ImageData) -> DensityTask:
     config = PRESETS.get(recipe.preset) or folder_config(data.shape)
     if config.shape != data.shape:
         raise ValueError(f"{recipe.preset} takes images of shape {config.shape}; got {data.shape}")
-    config = replace(config, **_chosen(recipe, NETWORK))
     lam = 0.05 if recipe.logit_lambda is None else recipe.logit_lambda
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream(recipe.seed, "weights"))
-        flow = Flow(config, lam, data.levels, recipe.centre or 0.0)
+    flow = Flow(replace(config, **_chosen(recipe)), lam, data.levels, recipe.centre or 0.0)
     if recipe.init is not None:
         start = load_flow(recipe.init)
         if (start.net.config, start.levels) != (flow.net.config, flow.levels):
@@ -87,18 +86,21 @@ def _classification(recipe: Recipe, data: ImageData) -> ClassificationTask:
             f"{data.shape} with {data.levels}"
         )
     check_labels(data, 10, "training")
-    check_variety(data)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream(recipe.seed, "weights"))
-        model: ImageClassifier
-        if kind == "resnet":
-            if _chosen(recipe, NETWORK):
-                raise ValueError(
-                    "--pairs, --filters and --kernel-size are for Mint layers; a ResNet has none"
-                )
-            model = ResNet(ResNetConfig(), pixels)
-        else:
-            model = Classifier(replace(CLASSIFIERS[name], **_chosen(recipe, NETWORK[:3])), pixels)
+    if bool((data.images == data.images[:1, :, :1, :1]).all()):
+        raise RunError(
+            f"all images of {data.name} are the same constant colour: batch normalization would "
+            f"divide by 0; give images that differ"
+        )
+    chosen = _chosen(recipe)
+    if kind == "resnet" and chosen:
+        raise ValueError(
+            "--pairs, --filters and --kernel-size are for Mint layers; a ResNet has none"
+        )
+    model: ImageClassifier = (
+        ResNet(ResNetConfig(), pixels)
+        if kind == "resnet"
+        else Classifier(replace(CLASSIFIERS[name], **chosen), pixels)
+    )
     if recipe.init is not None:
         start = load_model(recipe.init)
         if not isinstance(start, ImageClassifier) or start.describe() != model.describe():
@@ -110,8 +112,8 @@ def _classification(recipe: Recipe, data: ImageData) -> ClassificationTask:
     return ClassificationTask(model, recipe.label_smoothing)
 
 
-def _chosen(recipe: Recipe, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: value for name in names if (value := getattr(recipe, name)) is not None}
+def _chosen(recipe: Recipe) -> dict[str, Any]:
+    return {name: value for name in NETWORK if (value := getattr(recipe, name)) is not None}
 
 
 def _differences(start: Flow, flow: Flow) -> str:
@@ -119,22 +121,8 @@ def _differences(start: Flow, flow: Flow) -> str:
     theirs, ours = (dict(f.net.config.to_dict(), levels=f.levels) for f in (start, flow))
     unlike = [name for name in ours if ours[name] != theirs[name]]
     words = ", ".join(f"{name} {theirs[name]} and not {ours[name]}" for name in unlike)
-    if not set(unlike) <= set(NETWORK):
-        return f"{words}; choose another"
-    return f"{words}; leave out {', '.join('--' + name.replace('_', '-') for name in unlike)}"
-
-
-def size_warning(size: int) -> str | None:
-    """What a ``--size`` that does not halve evenly costs, in a line, if it costs anything."""
-    stages, near = _stages(size, size), round(size / 4) * 4
-    more = _stages(near, near)
-    if size < 8 or more <= stages:  # smaller ones are not halved anyway
-        return None
-    words = "1 stage" if stages == 1 else f"{stages} stages"
-    return (
-        f"images of {size} × {size} do not halve evenly: the network has {words}; "
-        f"--size {near} would give it {more}"
-    )
+    flags = ", ".join("--" + name.replace("_", "-") for name in unlike)
+    return f"{words}; " + (f"leave out {flags}" if set(unlike) <= {*NETWORK} else "choose another")
 
 
 def _stages(height: int, width: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,8 @@ from torch import Tensor
 
 from mintnet.data import NAMES, ImageData, load, mnist_slice
 from mintnet.data.download import DOWNLOADED
-from mintnet.models.storage import read_config
 from mintnet.training.folder import RunError
-from mintnet.training.recipe import data_and_kind
+from mintnet.training.recipe import Recipe, data_and_kind
 
 
 def stream(seed: int, purpose: str) -> int:
@@ -27,10 +27,33 @@ def stream(seed: int, purpose: str) -> int:
     return int.from_bytes(digest[:8], "big") >> 2
 
 
+@lru_cache(maxsize=1)
 def permutation(seed: int, epoch: int, count: int) -> Tensor:
     """The order of an epoch, (count,) int64."""
     generator = torch.Generator().manual_seed(stream(seed, f"order {epoch}"))
     return torch.randperm(count, generator=generator)
+
+
+class Order:
+    """Which images of a data set a run trains on in each step, and which it holds out.
+
+    Examples:
+        >>> order = Order(Recipe("digits", batch_size=4, validation=0.2), count=10)
+        >>> order.per_epoch, len(order.held), order(0).tolist() != order(2).tolist()
+        (2, 2, True)
+    """
+
+    def __init__(self, recipe: Recipe, count: int) -> None:
+        self.seed = recipe.seed
+        self.training, self.held = held_out(count, recipe.validation)
+        self.batch_size = min(recipe.batch_size, len(self.training))
+        self.per_epoch = len(self.training) // self.batch_size
+
+    def __call__(self, step: int) -> Tensor:
+        """Places of the images of a step, (batch_size,)."""
+        epoch, batch = divmod(step, self.per_epoch)
+        order = permutation(self.seed, epoch, len(self.training))
+        return self.training[order[batch * self.batch_size :][: self.batch_size]]
 
 
 def held_out(count: int, share: float) -> tuple[Tensor, Tensor]:
@@ -51,23 +74,6 @@ def part_of(batch: Tensor, rank: int, world: int) -> Tensor:
     return batch.tensor_split(world)[rank]
 
 
-def data_of(
-    folder: str | Path,
-    split: str = "test",
-    name: str | None = None,
-    data: str | Path | None = None,
-) -> ImageData:
-    """Images for the model in a folder: those that it was trained on, unless others are named.
-
-    Args:
-        folder: of a saved model, which remembers its data set.
-        split: ``train`` or ``test``.
-        name: the data set, if it is not the model's own.
-        data: where its files are, if they are not where they were.
-    """
-    return images_for(read_config(folder), str(folder), split, name, data)
-
-
 def images_for(
     config: Mapping[str, Any],
     model: str,
@@ -76,10 +82,10 @@ def images_for(
     data: str | Path | None = None,
     few: bool = False,
 ) -> ImageData:
-    """As `data_of`, for the configuration of a model; ``model`` is for messages.
+    """Images for the model with this configuration: those it was trained on, or others by name.
 
-    With ``few``, to look at and not for a figure: where no folder is known, the 128 test images
-    of MNIST that come with the package.
+    ``model`` is its name in messages. With ``few``, where no folder of MNIST is known, the 128
+    test images that come with the package.
 
     Examples:
         >>> len(images_for({"data": {"name": "mnist"}}, "a model", few=True))
@@ -121,17 +127,15 @@ def load_images(name: str, split: str, data: str | Path | None, **options: Any) 
     return load(name, split, data, **options)
 
 
-def describe(
-    name: str, data: ImageData, folder: str | None, size: int | None, grey: bool
-) -> dict[str, Any]:
+def describe(recipe: Recipe, data: ImageData) -> dict[str, Any]:
     """Which images a run is about, as plain data, with a checksum over about 1,000 of them."""
     some = data.images[:: max(1, len(data) // 1000)].contiguous().numpy().data
     return {
-        "name": name,
+        "name": data_and_kind(recipe.preset)[0],
         "version": data.name,
-        "folder": folder,
-        "size": size,
-        "grey": grey,
+        "folder": recipe.data,
+        "size": recipe.size,
+        "grey": recipe.grey,
         "images": len(data),
         "shape": list(data.shape),
         "levels": data.levels,

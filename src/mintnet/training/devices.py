@@ -9,13 +9,13 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import torch
+from torch.utils._triton import has_triton
 
 from mintnet.training.folder import RunError
+from mintnet.training.recipe import Accelerator
 from mintnet.training.task import FastPath, Task
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 SMALL = 256
 """Dimensions of an image up to which one thread is best."""
-ACCELERATORS = ("auto", "cpu", "cuda", "gpu", "mps")
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,9 @@ class Devices:
 
     def resolved(self) -> tuple[int | str, int]:
         """Devices on each machine, and machines: torchrun's or SLURM's where those started us."""
-        if self.accelerator not in ACCELERATORS:
-            raise ValueError(
-                f"unknown accelerator {self.accelerator!r}; choose one of {', '.join(ACCELERATORS)}"
-            )
+        if self.accelerator not in (kinds := get_args(Accelerator)):
+            words = f"unknown accelerator {self.accelerator!r}"
+            raise ValueError(f"{words}; choose one of {', '.join(kinds)}")
         known, chosen, nodes = os.environ.get, self.devices or "1", self.nodes or 1
         if chosen == "1" and nodes == 1:
             chosen = known("LOCAL_WORLD_SIZE") or known("SLURM_NTASKS_PER_NODE") or "1"
@@ -55,18 +53,13 @@ class Devices:
         if chosen == "auto":
             return chosen, nodes
         if not chosen.isdecimal() or int(chosen) < 1 or nodes < 1:
-            raise ValueError(
-                f"devices is a positive number or auto, and nodes a positive number; got {chosen} "
-                f"and {nodes}"
-            )
+            words = "devices is a positive number or auto, and nodes a positive number"
+            raise ValueError(f"{words}; got {chosen} and {nodes}")
         return int(chosen), nodes
 
 
 def is_first_process() -> bool:
-    """Whether this is the first of all processes: it alone judges, prints and writes files.
-
-    The answer is needed before anything is set up, so it comes from the environment.
-    """
+    """Whether this is the first of all processes, by the environment: it prints and writes."""
     known = os.environ.get
     if (rank := known("RANK")) is not None:  # torchrun
         return int(rank) == 0
@@ -115,30 +108,25 @@ def fast_path(
     """The fast path of a task on a GPU, or None; and a line to print about it."""
     if not devices.cuda:
         return None, ""
-    if plain:
-        return None, "no fast path, as asked"
-    if precision == "float64":
-        return None, "no fast path: it has no float64"
-    if reason := task.why_not_fast():
+    half = precision == "bf16"
+    reason = (
+        (plain and "as asked")
+        or (precision == "float64" and "it has no float64")
+        or (half and torch.cuda.get_device_capability() < (8, 0) and "this GPU has no bf16")
+        or task.why_not_fast()
+    )
+    if reason:
         return None, f"no fast path: {reason}"
-    if precision == "bf16" and torch.cuda.get_device_capability() < (8, 0):
-        return None, "no fast path: this GPU has no bf16"
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    if reason := why_not_compiled():
-        return FastPath(dtype, compiled=False), f"fast path in {precision}, not compiled: {reason}"
-    return FastPath(dtype, compiled=True), f"fast path in {precision}; compiling takes a minute"
+    words, reason = "compiling takes a minute", why_not_compiled()
+    words = f"not compiled: {reason}" if reason else words
+    path = FastPath(torch.bfloat16 if half else torch.float32, compiled=not reason)
+    return path, f"fast path in {precision}, {words}"
 
 
 def why_not_compiled() -> str:
     """Why torch.compile cannot be used on the GPU, or nothing if it can."""
-    if find_spec("triton") is None:
-        return "Triton is not installed"
-    try:
-        import_module("triton")
-    except Exception as error:  # a damaged or foreign build can raise anything
-        return f"Triton cannot be imported ({type(error).__name__})"
-    if torch.cuda.get_device_capability() < (7, 0):
-        return "this GPU is too old for Triton"
+    if not has_triton():
+        return "Triton is not installed, or this GPU is too old for it"
     if not any(shutil.which(name) for name in (os.environ.get("CC") or "gcc", "gcc", "clang")):
         return "there is no C compiler, which Triton needs"
     return ""
@@ -149,8 +137,6 @@ def cpu_threads(threads: int | None, dimensions: int) -> Iterator[None]:
     """That many threads within this block; if None, one for images of few dimensions."""
     before = torch.get_num_threads()
     chosen = (1 if dimensions <= SMALL else before) if threads is None else threads
-    if chosen < 1:
-        raise ValueError(f"threads must be at least 1; got {chosen}")
     torch.set_num_threads(chosen)
     try:
         yield

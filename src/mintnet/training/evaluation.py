@@ -1,9 +1,8 @@
-"""How good a model is on a whole set of images: bits per dimension, or log-probabilities."""
+"""How good a model is on a whole set of images: bits per dimension, or accuracy."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,9 +12,9 @@ from torch import Tensor
 from mintnet.data import ImageData
 from mintnet.models.flow import Flow
 from mintnet.models.labelled import ImageClassifier
-from mintnet.training.accuracy import Accuracy
+from mintnet.precision import true_float32
 from mintnet.training.data import part_of
-from mintnet.training.devices import Devices, float32_math, make_fabric
+from mintnet.training.devices import Devices, make_fabric
 from mintnet.training.folder import RunError
 from mintnet.training.task import check_labels
 
@@ -36,99 +35,160 @@ class Evaluation:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Calibration:
+    """Whether confidence is what it says; each entry is of a bin of confidence, (bins,)."""
+
+    counts: Tensor
+    confidence: Tensor
+    accuracy: Tensor
+
+    @staticmethod
+    def of(confidence: Tensor, right: Tensor, bins: int = 15) -> Calibration:
+        """The calibration of predictions. Shapes: (N,) in [0, 1], and (N,) boolean."""
+        place = (confidence.double() * bins).ceil().long().clamp(1, bins) - 1
+        values = torch.ones_like(confidence), confidence, right
+        counts, *sums = (place.bincount(v.double(), minlength=bins) for v in values)
+        return Calibration(counts, *(total / counts.clamp(min=1) for total in sums))
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error: Σ (n_b / n) |accuracy_b − confidence_b|."""
+        gaps = (self.accuracy - self.confidence).abs()
+        return float((self.counts * gaps).sum() / self.counts.sum())
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Figures of a classifier, from log-probabilities (N, classes) and labels (N,)."""
+
+    log_probs: Tensor
+    labels: Tensor
+
+    def __post_init__(self) -> None:
+        if broken := int((~self.log_probs.isfinite()).any(1).sum()):  # argmax would take NaN
+            raise RunError(
+                f"the classifier gives NaN or infinite log-probabilities for {broken} of "
+                f"{len(self.log_probs)} images, so it has no accuracy; its weights are damaged"
+            )
+
+    @property
+    def predictions(self) -> Tensor:
+        """(N,) the most probable class."""
+        return self.log_probs.argmax(1)
+
+    @property
+    def right(self) -> Tensor:
+        """(N,) whether that is the label."""
+        return self.predictions == self.labels
+
+    @property
+    def accuracy(self) -> float:
+        """The share of images that is classified rightly."""
+        return float(self.right.double().mean())
+
+    @property
+    def standard_error(self) -> float:
+        """Of the accuracy, as that of a share: √(a (1 − a) / N)."""
+        return math.sqrt(self.accuracy * (1 - self.accuracy) / len(self.labels))
+
+    @property
+    def nats(self) -> float:
+        """The mean cross entropy."""
+        return float(-self.log_probs.double().gather(1, self.labels[:, None]).mean())
+
+    @property
+    def confidence(self) -> Tensor:
+        """(N,) the probability of the predicted class."""
+        return self.log_probs.amax(1).exp()
+
+    @property
+    def confusion(self) -> Tensor:
+        """(classes, classes) how many images of each label (row) were called what (column)."""
+        classes = self.log_probs.shape[1]
+        pairs = self.labels * classes + self.predictions
+        return torch.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+
+    @property
+    def calibration(self) -> Calibration:
+        """Whether confidence is what it says."""
+        return Calibration.of(self.confidence, self.right)
+
+    def mistakes(self, most: int) -> Tensor:
+        """Places of wrongly classified images, the most confident first. Shape: (≤ most,)."""
+        wrong = (~self.right).nonzero().flatten()
+        return wrong[self.confidence[wrong].argsort(descending=True, stable=True)][:most]
+
+    def to_dict(self, mistakes: int = 24) -> dict[str, Any]:
+        """The figures as plain data."""
+        columns = {"label": self.labels, "predicted": self.predictions}
+        columns["confidence"] = self.confidence
+        bins = self.calibration
+        lists = {name: column.tolist() for name, column in vars(bins).items()}
+        return {
+            **{name: getattr(self, name) for name in ("accuracy", "standard_error", "nats")},
+            "errors": int((~self.right).sum()),
+            "images": len(self.labels),
+            "confusion": self.confusion.tolist(),
+            "calibration": {"expected_calibration_error": bins.error, **lists},
+            "most_confident_mistakes": [
+                {"image": k, **{name: column[k].item() for name, column in columns.items()}}
+                for k in self.mistakes(mistakes).tolist()
+            ],
+        }
+
+
+@torch.no_grad()
 def evaluate(
-    flow: Flow,
+    model: Flow | ImageClassifier,
     data: ImageData,
     *,
     draws: int = 1,
     seed: int = 0,
     batch_size: int = 100,
     devices: Devices | None = None,
-) -> Evaluation:
-    """Mean bits per dimension over all images, in true float32 (or the model's float64).
+) -> Any:
+    """`Evaluation` of a flow or `Accuracy` of a classifier, in true float32 (or its float64).
 
-    The noise of an image follows from seed, draw and its place, so that the figures are those of
-    `Flow.bits_per_dim` whatever the batch size and the number of processes.
-
-    Args:
-        flow: the model.
-        data: the images.
-        draws: dequantization draws for each image.
-        seed: of the noise.
-        batch_size: images at a time, on each device.
-        devices: where; one device if not given.
+    The noise of an image follows from seed, draw and its place: figures do not depend on the
+    batch size or the number of processes.
 
     Examples:
+        >>> from mintnet import Classifier
         >>> from mintnet.data import load
-        >>> result = evaluate(Flow.preset("digits"), load("digits", "test"), batch_size=180)
-        >>> result.images, result.bits_per_dim > 5
-        (360, True)
+        >>> evaluate(Flow.preset("digits"), load("digits", "test"), batch_size=180).images
+        360
+        >>> int(evaluate(Classifier.preset("digits"), load("digits", "test")).confusion.sum())
+        360
     """
-    if draws < 1:
-        raise ValueError(f"draws must be at least 1; got {draws}")
-
-    def bits(images: Tensor, index: Tensor) -> Tensor:
-        found = [flow.bits_per_dim(images, seed, draw, index).double() for draw in range(draws)]
-        return torch.stack(found).mean(0)[:, None]
-
-    each = _over_images(flow, data, bits, 1, batch_size, devices)[:, 0]
-    mean = float(each.mean())
-    error = float(each.std()) / math.sqrt(len(each)) if len(each) > 1 else math.inf
-    nats = mean * flow.dimensions * math.log(2)
-    return Evaluation(mean, error, nats, len(each), draws, seed)
-
-
-def evaluate_classifier(
-    classifier: ImageClassifier,
-    data: ImageData,
-    *,
-    batch_size: int = 100,
-    devices: Devices | None = None,
-) -> Accuracy:
-    """Log-probabilities of all images, in true float32 (or the model's float64).
-
-    Examples:
-        >>> from mintnet.data import load
-        >>> from mintnet.models import Classifier
-        >>> found = evaluate_classifier(Classifier.preset("digits"), load("digits", "test"))
-        >>> found.log_probs.shape, int(found.confusion.sum())
-        (torch.Size([360, 10]), 360)
-    """
-    check_labels(data, classifier.classes, "evaluation")
-    assert data.labels is not None
-    found = _over_images(
-        classifier, data, lambda x, _: classifier(x), classifier.classes, batch_size, devices
-    )
-    return Accuracy(found, data.labels)
-
-
-@torch.no_grad()
-def _over_images(
-    model: Flow | ImageClassifier,
-    data: ImageData,
-    function: Callable[[Tensor, Tensor], Tensor],
-    width: int,
-    batch_size: int,
-    devices: Devices | None,
-) -> Tensor:
-    """``function(images, index)`` of all images, each process computing its part, (N, width)."""
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1; got {batch_size}")
+    for name, value in (("draws", draws), ("batch_size", batch_size)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1; got {value}")
     if (data.shape, data.levels) != (model.shape, model.levels):
         raise RunError(
             f"the model is one of images of shape {model.shape} with {model.levels} levels; the "
             f"images of {data.name} have shape {data.shape} and {data.levels} levels"
         )
-    training = model.training
-    with float32_math(tf32=False):
+    labels, width, training = None, 1, model.training
+    if isinstance(model, ImageClassifier):
+        labels, width = check_labels(data, model.classes, "evaluation"), model.classes
+    values = torch.zeros(len(data), width, dtype=torch.float64)
+    with true_float32():
         fabric = make_fabric(devices or Devices())
         model.to(fabric.device).eval()
-        values = torch.zeros(len(data), width, dtype=torch.float64)
         places = part_of(torch.arange(len(data)), fabric.global_rank, fabric.world_size)
         for part in places.split(batch_size):
-            found = function(data.images[part].to(fabric.device), part.to(fabric.device))
-            values[part] = found.double().cpu()
+            images, index = fabric.to_device((data.images[part], part))
+            if isinstance(model, ImageClassifier):
+                values[part] = model(images).double().cpu()
+            else:
+                bits = [model.bits_per_dim(images, seed, k, index).double() for k in range(draws)]
+                values[part] = torch.stack(bits).mean(0)[:, None].cpu()
         model.train(training)
         if fabric.world_size > 1:
-            values = fabric.all_reduce(values.to(fabric.device), reduce_op="sum")  # type: ignore
-    return values.cpu()
+            values = fabric.all_reduce(values.to(fabric.device), reduce_op="sum").cpu()  # type: ignore
+    if labels is not None:
+        return Accuracy(values, labels)
+    mean, nats = float(values.mean()), float(values.mean()) * math.prod(model.shape) * math.log(2)
+    error = float(values.std()) / math.sqrt(len(data)) if len(data) > 1 else math.inf
+    return Evaluation(mean, error, nats, len(data), draws, seed)

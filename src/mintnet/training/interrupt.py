@@ -16,16 +16,14 @@ from mintnet.training.devices import is_first_process
 class Interruption:
     """The first Ctrl-C inside `watched` is noted, a second one raises KeyboardInterrupt at once.
 
-    A step that is broken off would leave weights and moments between two steps. Where Python
-    gives no signals (outside the main thread) nothing changes.
+    A step that is broken off would leave weights and moments between two steps.
     """
 
-    def __init__(self) -> None:
-        self.asked = self._at_once = False
+    asked = at_once = False
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Note Ctrl-C in this block."""
+        """Note Ctrl-C in this block; outside the main thread Python gives no signals."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -38,16 +36,16 @@ class Interruption:
     @contextmanager
     def cancels(self) -> Iterator[None]:
         """Inside, already the first Ctrl-C leaves this block, and only this block."""
-        self._at_once = True
+        self.at_once = True
         try:
             yield
         except KeyboardInterrupt:
             self.asked = True
         finally:
-            self._at_once = False
+            self.at_once = False
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked or self._at_once:
+        if self.asked or self.at_once:
             raise KeyboardInterrupt
         self.asked = True
         if is_first_process():  # print could be interrupted in the middle of a line, and refuse

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import Any
 
@@ -10,49 +9,29 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-_log = logging.getLogger(__name__)
 SECONDS = 30.0
 """Between two plain lines within an epoch."""
 
 
 class Progress:
-    """What a run tells whoever watches it; this one prints nothing and logs notes."""
-
-    def start(self, step: int, total: int) -> None:
-        """The run begins at a step."""
-
-    def step(self, step: int, figures: dict[str, float]) -> None:
-        """A step is done."""
-
-    def epoch(self, epoch: int, epochs: int, figures: dict[str, float]) -> None:
-        """An epoch is done."""
-
-    def note(self, text: str) -> None:
-        """Something worth a line."""
-        _log.info("%s", text)
-
-    def stop(self) -> None:
-        """The run is over."""
-
-
-class ConsoleProgress(Progress):
     """A bar with the figures on a terminal; elsewhere a line for each epoch and half minute.
 
     Examples:
         >>> import sys
-        >>> progress = ConsoleProgress(Console(file=sys.stdout, width=60, force_terminal=False))
+        >>> progress = Progress(Console(file=sys.stdout, width=60, force_terminal=False))
         >>> progress.epoch(1, 3, {"bpd": 2.5, "images/s": 900.0})
         epoch 1/3  bpd 2.500  images/s 900
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console()
+        self.console = console or Console(quiet=True)
         self._bar: Bar | None = None
         self._task: Any = None
-        self._kept: dict[str, float] = {}
+        self._validation: dict[str, float] = {}
         self._total, self._printed = 0, time.monotonic()
 
     def start(self, step: int, total: int) -> None:
+        """The run begins at a step."""
         self._total = total
         if self.console.is_terminal:
             ends = MofNCompleteColumn(), TextColumn("{task.fields[figures]}"), TimeRemainingColumn()
@@ -61,21 +40,26 @@ class ConsoleProgress(Progress):
             self._bar.start()
 
     def step(self, step: int, figures: dict[str, float]) -> None:
+        """A step is done."""
         if self._bar is not None:
-            self._bar.update(self._task, completed=step, figures=_line({**figures, **self._kept}))
+            words = _line({**figures, **self._validation})
+            self._bar.update(self._task, completed=step, figures=words)
         elif time.monotonic() - self._printed > SECONDS:
             self.note(f"step {step}/{self._total}  {_line(figures)}")
 
     def epoch(self, epoch: int, epochs: int, figures: dict[str, float]) -> None:
+        """An epoch is done."""
         if self._bar is None:
             self.note(f"epoch {epoch}/{epochs}  {_line(figures)}")
-        self._kept = {name: x for name, x in figures.items() if name.startswith("validation")}
+        self._validation = {n: x for n, x in figures.items() if n.startswith("validation")}
 
     def note(self, text: str) -> None:
+        """Something worth a line."""
         self._printed = time.monotonic()
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def stop(self) -> None:
+        """The run is over."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None

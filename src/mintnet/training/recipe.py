@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from math import inf
 from typing import Any, Literal, get_args, get_type_hints
 
 from mintnet.models.classifier import CLASSIFIERS
@@ -24,19 +25,21 @@ def option(default: Any, group: str, help: str, shown: str = "", alias: str = ""
 
 Whole = tuple[int, ...] | None
 Augmentation = Literal["none", "flip", "crop", "crop-flip", "crop-flip-cutout"]
-Schedule = Literal["step", "cosine", "linear"]
+Schedule = Literal["step", "cosine"]
 Precision = Literal["auto", "float32", "tf32", "bf16", "float64"]
 Accelerator = Literal["auto", "cpu", "cuda", "gpu", "mps"]
 INIT = "A model to start from; network, size, colour and held-out share are its own."
 SAMPLES = "Steps between grids of samples, 0 for none; they take at most a tenth of the time."
+CENTRE = "Of the logit: what padding stands for; -6.54 is black."
+BF16 = "auto: bf16 on a GPU that has it, else float32."
 
 
 @dataclass(frozen=True)
 class Recipe:
     """The options of one training run.
 
-    Losses are in nats per image, which ``eps`` and ``clip`` belong to. Milestones and ``hold`` are
-    shares of the run, so that a schedule keeps its form when the length of the run changes.
+    Losses are in nats per image, which ``eps`` and ``clip`` belong to. Milestones are shares of
+    the run, so that a schedule keeps its form when the length of the run changes.
     """
 
     preset: str
@@ -59,31 +62,21 @@ class Recipe:
     kernel_size: int | None = option(None, "network", "Of masked convolutions, odd.", "3")
     couplings: int | None = option(None, "network", "Width of couplings after squeezes.", "0")
     logit_lambda: float | None = option(None, "network", "λ of the logit.", "0.05")
-    centre: float | None = option(
-        None, "network", "Of the logit: what padding stands for; -6.54 is black.", "0"
-    )
+    centre: float | None = option(None, "network", CENTRE, "0")
 
     schedule: Schedule = option("cosine", "optimization", "Of the learning rate.")
-    milestones: tuple[float, ...] = option((), "optimization", "Of step, as shares of the run.")
-    decay: float = option(0.1, "optimization", "Of step: the factor at a milestone.")
-    hold: float = option(0.5, "optimization", "Of linear: share of the run before the decay.")
+    milestones: tuple[float, ...] = option((), "optimization", "Of step: shares of the run.")
     warmup: int = option(0, "optimization", "Steps over which the learning rate rises.")
     adam: bool = option(False, "optimization", "Adam instead of AMSGrad.")
-    muon: bool = option(False, "optimization", "Muon for kernels; AMSGrad or Adam for the rest.")
     eps: float = option(1e-4, "optimization", "ε of AMSGrad and Adam.")
     weight_decay: float = option(0.0, "optimization", "Of kernels, decoupled as in AdamW.")
     label_smoothing: float = option(0.0, "optimization", "Share of a label spread over classes.")
     ema: float = option(0.0, "optimization", "Decay of the EMA weights, which are saved; 0: none.")
     clip: float = option(0.0, "optimization", "Largest norm of the gradient, in nats; 0: none.")
-    precision: Precision = option(
-        "auto", "optimization", "auto: bf16 on a GPU that has it, else float32."
-    )
+    precision: Precision = option("auto", "optimization", BF16)
 
     checkpoint_every: int | None = option(None, "output", "In steps.", "every 30 seconds")
     sample_every: int | None = option(None, "output", SAMPLES, "ten grids in a run")
-    sample_count: int = option(64, "output", "Images in a grid of samples, where time allows.")
-    validate_every: int = option(1, "output", "Epochs between validations.")
-    report_every: int | None = option(None, "output", "Steps between metrics.", "an epoch or 100")
     tensorboard: bool = option(False, "output", "Write curves for TensorBoard too.")
 
     devices: str = option("1", "devices", "A number, or auto; torchrun and SLURM set it.")
@@ -96,62 +89,46 @@ class Recipe:
         for name in ("milestones", "pairs", "filters"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, tuple(value))
-        for name, choices in CHOICES.items():
-            if (value := getattr(self, name)) not in choices:
+        for name in ("schedule", "augmentation", "precision", "accelerator"):
+            value, choices = getattr(self, name), get_args(TYPES[name])
+            if value not in choices:
                 raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(choices)}")
-        at_least = {"epochs": 1, "batch_size": 1, "nodes": 1, "report_every": 1, "sample_count": 1}
-        zero = ("max_steps", "warmup", "weight_decay", "clip", "checkpoint_every", "sample_every")
-        at_least |= {"threads": 1, **dict.fromkeys((*zero, "validate_every"), 0)}
-        for name, least in at_least.items():
-            value = getattr(self, name)
-            if value is not None and not least <= value < float("inf"):
-                raise ValueError(f"{name} must be at least {least}; got {value}")
-        for name in ("learning_rate", "eps"):
-            if not 0 < (value := getattr(self, name)) < float("inf"):
-                raise ValueError(f"{name} must be positive; got {value}")
-        for name in ("ema", "validation", "hold", "label_smoothing"):
-            if not 0 <= (value := getattr(self, name)) < 1:
-                raise ValueError(f"{name} must lie in [0, 1); got {value}")
-        if not all(0 < share < 1 for share in self.milestones):
-            raise ValueError(f"milestones are shares of the run in (0, 1); got {self.milestones}")
-        if self.muon and self.weight_decay:
-            raise ValueError("there is no weight decay with Muon; leave out one of the two")
+        for words, (names, fits) in RANGES.items():
+            for name in names.split():
+                value = getattr(self, name)
+                for one in value if isinstance(value, tuple) else (value,):
+                    if one is not None and not fits(one):
+                        raise ValueError(f"{name} must be {words}; got {one}")
 
     @staticmethod
     def of(preset: str, **given: Any) -> Recipe:
         """The preset's recipe with the options that are given; None means not given."""
         given = {name: value for name, value in given.items() if value is not None}
-        if given.get("muon"):
-            given.setdefault("weight_decay", 0.0)  # a preset's is not meant
         recipe = recipe_for(preset)
-        if unknown := sorted(given.keys() - NAMES):
-            raise ValueError(f"unknown option {unknown[0]!r}; expected one of {', '.join(NAMES)}")
+        if unknown := sorted(given.keys() - OPTIONS.keys()):
+            raise ValueError(f"unknown option {unknown[0]!r}; expected one of {', '.join(OPTIONS)}")
         recipe = replace(recipe, **given)
-        for name, schedule in (("milestones", "step"), ("decay", "step"), ("hold", "linear")):
-            if name in given and recipe.schedule != schedule:
-                raise ValueError(
-                    f"{name} belongs to the {schedule} schedule, and this run has "
-                    f"{recipe.schedule}: give --schedule {schedule}, or leave it out"
-                )
+        if "milestones" in given and recipe.schedule != "step":
+            raise ValueError(
+                f"milestones belongs to the step schedule, and this run has {recipe.schedule}: "
+                f"give --schedule step, or leave it out"
+            )
         return recipe
 
     def resumed(self, run: str, preset: str, **given: Any) -> Recipe:
         """This recipe for a run that goes on; only what is `FREE` may differ."""
+        other = "name another folder with --run"
         if self.preset != preset:
-            raise RunError(
-                f"{run} is a run of preset {self.preset}, not {preset}; name another folder with "
-                f"--run"
-            )
+            raise RunError(f"{run} is a run of preset {self.preset}, not {preset}; {other}")
         given = {name: value for name, value in given.items() if value is not None}
         if given.get("precision") == "auto":
             del given["precision"]  # it was chosen when the run began
         wanted = replace(self, **given)
         for name in sorted(given.keys() - FREE):
-            before, now = getattr(self, name), getattr(wanted, name)
-            if before != now:
+            if (before := getattr(self, name)) != (now := getattr(wanted, name)):
                 raise RunError(
                     f"{run} was begun with {name.replace('_', ' ')} {before}, not {now}; resume it "
-                    f"without that option, or name another folder with --run"
+                    f"without that option, or {other}"
                 )
         if wanted.epochs != self.epochs and "max_steps" not in given:
             wanted = replace(wanted, max_steps=0)  # or the old limit would end the longer run
@@ -161,54 +138,21 @@ class Recipe:
         """The length of the run in steps."""
         return min(self.epochs * per_epoch, self.max_steps or 2**62)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The recipe as plain data."""
-        return asdict(self)
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> Recipe:
-        """The reverse of `to_dict`; names that this version does not know are an error."""
-        if unknown := sorted(values.keys() - NAMES - {"preset"}):
-            raise ValueError(f"unknown setting {unknown[0]!r}")
-        return Recipe(**values)
-
 
 OPTIONS = {f.name: f for f in fields(Recipe) if f.name != "preset"}
-NAMES = OPTIONS.keys()
 TYPES: dict[str, Any] = get_type_hints(Recipe)
-CHOICES = {n: get_args(TYPES[n]) for n in ("schedule", "augmentation", "precision", "accelerator")}
 FREE = {n for n, f in OPTIONS.items() if f.metadata["group"] in ("output", "devices")}
 FREE |= {"data", "epochs", "max_steps"}
 """What may differ when a run is resumed."""
-
-
-def _flow(preset: str, **settings: Any) -> Recipe:
-    net = PRESETS[preset]
-    settings |= {
-        name: getattr(net, name) for name in ("pairs", "filters", "kernel_size", "couplings")
-    }
-    return Recipe(preset, logit_lambda=LAMBDAS[preset], centre=0.0, **settings)
-
-
-def _classifier(preset: str, **settings: Any) -> Recipe:
-    """AMSGrad with decoupled decay, smoothed labels and EMA weights, on all training images."""
-    name, kind = data_and_kind(preset)
-    if kind == "classifier":
-        net = CLASSIFIERS[name]
-        settings |= {n: getattr(net, n) for n in ("pairs", "filters", "kernel_size")}
-    return Recipe(preset, **{**CLASSIFICATION, **settings})
-
-
-CLASSIFICATION: dict[str, Any] = {
-    "batch_size": 256,
-    "learning_rate": 2e-3,
-    "eps": 1e-6,
-    "weight_decay": 0.1,
-    "clip": 5.0,
-    "label_smoothing": 0.1,
-    "ema": 0.999,
-    "validation": 0.0,
-    "augmentation": "crop",
+RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "at least 1": ("epochs batch_size nodes threads", lambda x: 1 <= x < inf),
+    "at least 0": (
+        "max_steps warmup weight_decay clip checkpoint_every sample_every",
+        lambda x: 0 <= x < inf,
+    ),
+    "positive": ("learning_rate eps", lambda x: 0 < x < inf),
+    "in [0, 1)": ("ema validation label_smoothing", lambda x: 0 <= x < 1),
+    "shares of the run in (0, 1)": ("milestones", lambda x: 0 < x < 1),
 }
 
 
@@ -236,6 +180,28 @@ def data_and_kind(preset: str) -> tuple[str, str]:
     """
     data, _, kind = preset.rpartition("-")
     return (data, kind) if kind in KINDS else (preset, "flow")
+
+
+def _flow(preset: str, **settings: Any) -> Recipe:
+    names = ("pairs", "filters", "kernel_size", "couplings")
+    net = {name: getattr(PRESETS[preset], name) for name in names}
+    return Recipe(preset, logit_lambda=LAMBDAS[preset], centre=0.0, **net, **settings)
+
+
+def _classifier(preset: str, **settings: Any) -> Recipe:
+    """AMSGrad with decoupled decay, smoothed labels and EMA weights, on all training images."""
+    name, kind = data_and_kind(preset)
+    names = ("pairs", "filters", "kernel_size") if kind == "classifier" else ()
+    net = {n: getattr(CLASSIFIERS[name], n) for n in names}
+    usual: dict[str, Any] = {
+        "batch_size": 256,
+        "learning_rate": 2e-3,
+        "eps": 1e-6,
+        "weight_decay": 0.1,
+        "clip": 5.0,
+    }
+    usual |= {"label_smoothing": 0.1, "ema": 0.999, "validation": 0.0, "augmentation": "crop"}
+    return Recipe(preset, **net, **{**usual, **settings})
 
 
 _CIFAR: dict[str, Any] = {"epochs": 70, "warmup": 400, "augmentation": "crop-flip-cutout"}

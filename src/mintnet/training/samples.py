@@ -7,14 +7,13 @@ import math
 import time
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from mintnet.files import write_bytes
 from mintnet.models.flow import Flow
 
+COUNT = 64
 SEED = 1  # the same z each time, so that grids can be compared
 SHARE = 0.1
 LEAST = 5.0
@@ -24,56 +23,52 @@ LEAST = 5.0
 class Sampler:
     """Draws as many samples as the time allows, and leaves grids out that would take too long."""
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.spent = 0.0
-        """Seconds spent on samples so far."""
-        self._grid: float | None = None  # what a whole grid takes, once that is known
+    spent = 0.0
+    """Seconds spent on samples so far."""
+    grid_seconds: float | None = None
+    """What a whole grid takes, once that is known."""
 
     def draw(self, flow: Flow, elapsed: float, last: bool) -> Tensor | None:
         """Samples after ``elapsed`` seconds of training, or None where there is no time for them.
 
         Grids before the last take half of what all of them may, so that something is left for it.
-        Shape: (≤ count, C, H, W), uint8.
+        Shape: (≤ 64, C, H, W), uint8.
         """
         budget = max(LEAST, SHARE * elapsed) * (1.0 if last else 0.5) - self.spent
-        if budget <= 0 or (not last and self._grid is not None and self._grid > budget):
+        fits = None if self.grid_seconds is None else self.grid_seconds <= budget
+        if budget <= 0 or (fits is False and not last):
             return None
-        z, images, began = flow.sample_latents(self.count, seed=SEED), [], time.monotonic()
-        drawn, whole = 0, self._grid is not None and self._grid <= budget
+        z, images, began, used = flow.sample_latents(COUNT, seed=SEED), [], time.monotonic(), 0.0
+        drawn = 0
         try:
-            while drawn < self.count:  # 1, 1, 2, 4, …: each takes about as long as all before
-                size = self.count if whole else max(1, drawn)
-                images.append(flow.decode(z[drawn : drawn + size]))
+            while drawn < COUNT and 2 * used <= budget:
+                # 1, 1, 2, 4, …: each part takes about as long as all before
+                images.append(flow.decode(z[drawn:][: COUNT if fits else max(1, drawn)]))
                 drawn += len(images[-1])
                 used = time.monotonic() - began
-                if 2 * used > budget:
-                    break
         finally:
-            used = time.monotonic() - began
-            self.spent += used
-        self._grid = used * self.count / drawn
+            self.spent += time.monotonic() - began
+        self.grid_seconds = used * COUNT / drawn
         return torch.cat(images)
 
 
-def grid(images: Tensor, levels: int, scale: int = 1) -> NDArray[np.uint8]:
+def grid(images: Tensor, levels: int, scale: int = 1) -> Tensor:
     """Images side by side in about a square, with a line between. Shape: (height, width, C)."""
     count, c, h, w = images.shape
     columns = math.ceil(math.sqrt(count))
     rows = math.ceil(count / columns)
-    canvas = torch.full((c, rows * (h + 1) + 1, columns * (w + 1) + 1), 128.0)
-    for k, image in enumerate(images.cpu()):
-        top, left = k // columns * (h + 1) + 1, k % columns * (w + 1) + 1
-        canvas[:, top : top + h, left : left + w] = image * (255 / (levels - 1))
-    canvas = canvas.repeat_interleave(scale, 1).repeat_interleave(scale, 2)
-    return canvas.round().to(torch.uint8).permute(1, 2, 0).numpy()
+    tiles = torch.full((rows * columns, c, h + 1, w + 1), 128.0)
+    tiles[:count, :, 1:, 1:] = images.cpu() * (255 / (levels - 1))
+    lines = tiles.unflatten(0, (rows, columns)).permute(0, 3, 1, 4, 2).flatten(0, 1).flatten(1, 2)
+    canvas = torch.nn.functional.pad(lines, (0, 0, 0, 1, 0, 1), value=128.0)
+    return canvas.round().byte().repeat_interleave(scale, 0).repeat_interleave(scale, 1)
 
 
 def save_grid(path: Path, images: Tensor, levels: int) -> None:
     """Write a grid of images as a PNG file, small ones enlarged."""
     from PIL import Image
 
-    pixels = grid(images, levels, scale=max(1, 32 // images.shape[-1]))
+    pixels = grid(images, levels, scale=max(1, 32 // images.shape[-1])).numpy()
     packed = io.BytesIO()
-    Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(packed, "PNG")
+    Image.fromarray(pixels.squeeze(-1) if pixels.shape[-1] == 1 else pixels).save(packed, "PNG")
     write_bytes(path, packed.getvalue())

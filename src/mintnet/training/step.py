@@ -10,7 +10,7 @@ step never waits for the host.
 from __future__ import annotations
 
 import copy
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -43,21 +43,15 @@ class Outcome(NamedTuple):
 class Step:
     """One step of training for a task; what is evaluated and saved is ``step.averaged``.
 
-    Args:
-        task: the model, on its device, and its loss.
-        recipe: how it is trained.
-        batch_size: images of one step over all processes.
-        fabric: for several processes and mixed precision; None for one process.
-        captured: capture the step as a CUDA graph; elsewhere than on a GPU it runs as it is.
+    ``batch_size`` is that over all processes; ``captured`` matters on a GPU alone.
 
     Examples:
         >>> from mintnet.models import Flow
         >>> from mintnet.training.task import DensityTask
         >>> step = Step(DensityTask(Flow.preset("digits")), Recipe.of("digits"), batch_size=4)
         >>> images = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
-        >>> outcome = step(images, None, torch.arange(4), epoch=0, learning_rate=0.01)
-        >>> outcome.finite, outcome.left_out
-        (True, False)
+        >>> step(images, None, torch.arange(4), epoch=0, learning_rate=0.01).finite
+        True
     """
 
     def __init__(
@@ -79,13 +73,11 @@ class Step:
         if recipe.ema:
             kept = self.averaged.model.requires_grad_(False)
             self._averages = [*kept.parameters(), *float_buffers(kept)]
-        fast = task.fast
-        self.optimizer = make_optimizer(model, recipe, None if fast is None else fast.dtype)
+        self.optimizer = make_optimizer(model, recipe)
         self.batch: Batch | None = None  # each call fills it, at the same place in memory
         self.epoch = torch.zeros((), dtype=torch.long, device=self.device)
-        self.rate = torch.zeros((), device=self.device)
-        """1 − decay of the EMA weights."""
-        self.stop = torch.zeros((), device=self.device)
+        self.rate, self.stop = torch.zeros(2, device=self.device).unbind()
+        """1 − decay of the EMA weights, and 1 if this process is asked to stop."""
         self._captured, self._run = captured, self.run
 
     def __call__(
@@ -121,15 +113,15 @@ class Step:
         for parameter in self.parameters:
             parameter.grad = None
         before = [statistic.clone() for statistic in self.statistics]
-        with self._autocast():
+        with self.fabric.autocast() if self.fabric else nullcontext():
             images = augmented(
                 batch.images, recipe.augmentation, recipe.seed, self.epoch, batch.index
             )
-            measured = self.task.measure(replace(batch, images=images, draw=self.epoch))
+            measured = self.task.measure(replace(batch, images=images))
         (measured["loss"].sum() / self.batch_size).backward()
         names = ("loss", *self.task.figures)
         means = torch.stack([measured[name].detach().sum() for name in names]) / self.batch_size
-        means = self._over_processes(means)
+        self._sum_over_processes(means)
         norm = nn.utils.clip_grad_norm_(self.parameters, recipe.clip or float("inf"))
         bad = ~(norm.isfinite() & means[0].isfinite())
         self.optimizer.found_inf = bad.float()  # type: ignore[attr-defined]
@@ -138,27 +130,27 @@ class Step:
             for statistic, value in zip(self.statistics, before, strict=True):
                 statistic.copy_(torch.where(bad, value, statistic))
             self._average(self.rate * ~bad)
-            told = (norm, bad, self._finite(), self.stop > 0)
+            told = (norm, bad, self.is_finite(), self.stop > 0)
             return torch.stack([*means, *(one.to(means.dtype) for one in told)])
 
     def _fill(self, images: Tensor, labels: Tensor | None, index: Tensor) -> None:
         """Put a batch where the captured step reads it."""
         if self.batch is None:
+            images, index = images.to(self.device, copy=True), index.to(self.device, copy=True)
+            labels = None if labels is None else labels.to(self.device, copy=True)
             seed = stream(self.recipe.seed, "noise")
-            places = [
-                t if t is None else t.to(self.device).clone() for t in (images, labels, index)
-            ]
-            self.batch = Batch(*places, seed, self.epoch)  # type: ignore[arg-type, call-arg]
-        batch = self.batch
-        for place, tensor in ((batch.images, images), (batch.labels, labels), (batch.index, index)):
-            if place is not None and tensor is not None:
-                place.copy_(tensor, non_blocking=True)
+            self.batch = Batch(images, labels, index, seed, draw=self.epoch)
+            return
+        self.batch.images.copy_(images, non_blocking=True)
+        self.batch.index.copy_(index, non_blocking=True)
+        if self.batch.labels is not None and labels is not None:
+            self.batch.labels.copy_(labels, non_blocking=True)
 
-    def _over_processes(self, means: Tensor) -> Tensor:
+    def _sum_over_processes(self, means: Tensor) -> None:
         """Gradients and means summed, statistics averaged over all processes: one collective."""
         fabric = self.fabric
         if fabric is None or fabric.world_size == 1:
-            return means
+            return
         for statistic in self.statistics:
             statistic.div_(fabric.world_size)
         gradients = [p.grad for p in self.parameters if p.grad is not None]
@@ -167,43 +159,27 @@ class Step:
         joined = fabric.all_reduce(joined, reduce_op="sum")  # type: ignore[assignment]
         for tensor, total in zip(shared, joined.split([t.numel() for t in shared]), strict=True):
             tensor.copy_(total.view_as(tensor))
-        return means
 
     def _average(self, rate: Tensor) -> None:
-        """EMA weights: a ← a + rate (w − a).
-
-        `torch.optim.swa_utils.AveragedModel` reads a counter on the host and has a fixed decay,
-        which neither a captured step nor the first steps can take.
-        """
+        """EMA weights: a ← a + rate (w − a); `AveragedModel` of torch cannot be captured."""
         if self._averages:
             own = [*self.task.model.parameters(), *self.statistics]
             moves = torch._foreach_sub(own, self._averages)
             torch._foreach_mul_(moves, rate)
             torch._foreach_add_(self._averages, moves)
 
-    def _finite(self) -> Tensor:
+    @torch.no_grad()
+    def is_finite(self) -> Tensor:
+        """Whether all weights, and the statistics kept with them, are finite, ()."""
         largest = torch._foreach_norm([*self.parameters, *self.statistics], ord=float("inf"))
         return torch.stack(largest).isfinite().all()
 
-    def _autocast(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self.fabric is None else self.fabric.autocast()
-
     def state(self) -> list[Tensor]:
         """Every tensor that a step changes."""
-        moments = [
-            value
-            for state in self.optimizer.state.values()
-            for value in state.values()
-            if isinstance(value, Tensor)
-        ]
+        moments = [v for state in self.optimizer.state.values() for v in state.values()]
         model = self.task.model
         kept = (*model.parameters(), *model.buffers(), *self._averages, *moments)
-        return [tensor.detach() for tensor in kept]
-
-    def is_finite(self) -> bool:
-        """Whether all weights, and the statistics kept with them, are finite."""
-        with torch.no_grad():
-            return bool(self._finite())
+        return [tensor.detach() for tensor in kept if isinstance(tensor, Tensor)]
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint keeps of it."""

@@ -21,14 +21,12 @@ from mintnet.training.folder import RunError
 
 @dataclass(frozen=True)
 class Batch:
-    """Images with what fixes the noise on them.
-
-    Shapes: images (batch, C, H, W) uint8; labels (batch,) int64 or None; index (batch,).
-    """
+    """Images (batch, C, H, W) uint8, labels (batch,) int64 or None, and what fixes the noise."""
 
     images: Tensor
     labels: Tensor | None
     index: Tensor
+    """(batch,) places in the data set."""
     seed: int
     draw: int | Tensor
 
@@ -71,17 +69,6 @@ class DensityTask:
     def why_not_fast(self) -> str:
         return str(why_not_fast(self.model.net))
 
-    def describe(self) -> dict[str, Any]:
-        flow = self.model
-        return {
-            "kind": "flow",
-            "net": flow.net.config.to_dict(),
-            "parameters": flow.net.parameter_count(),
-            "logit_lambda": flow.logit.lam,
-            "centre": flow.logit.centre,
-            "levels": flow.levels,
-        }
-
 
 class ClassificationTask:
     """Cross entropy: the loss is − log p of the true class, in nats, with smoothed labels.
@@ -91,14 +78,10 @@ class ClassificationTask:
 
     figures: tuple[str, ...] = ("error", "nats")
 
-    def __init__(
-        self,
-        classifier: ImageClassifier,
-        label_smoothing: float = 0.0,
-        fast: FastPath | None = None,
-    ) -> None:
+    def __init__(self, classifier: ImageClassifier, label_smoothing: float = 0.0) -> None:
         self.model: Any = classifier
-        self.label_smoothing, self.fast = label_smoothing, fast
+        self.label_smoothing = label_smoothing
+        self.fast: FastPath | None = None
 
     def measure(self, batch: Batch) -> dict[str, Tensor]:
         model, training = self.model, self.model.training
@@ -107,9 +90,8 @@ class ClassificationTask:
                 "batch normalization needs at least two images on each device; take a "
                 "larger batch size, or fewer devices"
             )
-        fast = self.fast if training else None
-        how = (fast.dtype, fast.compiled) if fast else ()
-        logits = model.logits(model.prepared(batch.images), *how)
+        fast = vars(self.fast) if self.fast and training else {}
+        logits = model.logits(model.prepared(batch.images), **fast)
         log_probs = logits.to(model.dtype).log_softmax(1)
         loss = nats = F.nll_loss(log_probs, batch.labels, reduction="none")
         if training and self.label_smoothing:
@@ -120,15 +102,12 @@ class ClassificationTask:
     def why_not_fast(self) -> str:
         return ""
 
-    def describe(self) -> dict[str, Any]:
-        return {**self.model.describe(), "parameters": self.model.parameter_count()}
-
 
 Task = DensityTask | ClassificationTask
 
 
-def check_labels(data: ImageData, classes: int, where: str) -> None:
-    """Raise `RunError` unless these images can teach or test a classifier."""
+def check_labels(data: ImageData, classes: int, where: str) -> Tensor:
+    """The labels of images that can teach or test a classifier, or `RunError`."""
     if data.labels is None:
         raise RunError(f"{data.name} has no labels, and a classifier needs them for {where}")
     low, high = int(data.labels.min()), int(data.labels.max())
@@ -137,12 +116,4 @@ def check_labels(data: ImageData, classes: int, where: str) -> None:
             f"{data.name} has labels from {low} to {high}; the classifier knows {classes} "
             f"classes, 0 to {classes - 1}"
         )
-
-
-def check_variety(data: ImageData) -> None:
-    """Raise `RunError` where all images are one constant colour."""
-    if bool((data.images == data.images[:1, :, :1, :1]).all()):
-        raise RunError(
-            f"all images of {data.name} are the same constant colour: batch normalization would "
-            f"divide by 0; give images that differ"
-        )
+    return data.labels

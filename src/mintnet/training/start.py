@@ -1,0 +1,181 @@
+"""`train`: begin a run, or go on with one, up to where the loop takes over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from mintnet.data import ImageData
+from mintnet.files import clear_scraps
+from mintnet.training.build import build_task, options_of_model
+from mintnet.training.data import Order, describe, load_images
+from mintnet.training.devices import (
+    Devices,
+    chosen_precision,
+    cpu_threads,
+    fast_path,
+    float32_math,
+    is_first_process,
+    make_fabric,
+)
+from mintnet.training.folder import RunError, RunFolder, disk_errors
+from mintnet.training.loop import Run
+from mintnet.training.progress import Progress
+from mintnet.training.recipe import Recipe, data_and_kind
+
+
+def train(
+    preset: str,
+    run: str | Path,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Train a preset into a run folder, new or empty, and return the run's figures.
+
+    With ``resume``, go on with the run in the folder if there is one; a larger ``epochs`` or
+    ``max_steps`` extends it. Options are fields of `Recipe`; None means not given. For what a user
+    can mend a ValueError is raised, mostly `RunError`.
+
+    Examples:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     small = dict(pairs=(1,), filters=(2,), batch_size=32, max_steps=2, sample_every=0)
+        ...     figures = train("digits", f"{folder}/run", **small)
+        >>> figures["steps"], figures["finished"]
+        (2, True)
+    """
+    folder, first = RunFolder(run), is_first_process()
+    if options.get("data") is not None:  # the run may be used from elsewhere later
+        options["data"] = str(Path(options["data"]).expanduser().absolute())
+    progress = progress if first and progress is not None else Progress()
+    try:
+        with disk_errors(folder.path):
+            return _train(preset, folder, resume, progress, first, options)
+    except (ValueError, KeyboardInterrupt) as error:
+        if first:
+            raise
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        raise SystemExit(code) from None  # the first process says why
+    finally:
+        progress.stop()
+
+
+def _train(
+    preset: str,
+    folder: RunFolder,
+    resume: bool,
+    progress: Progress,
+    first: bool,
+    options: dict[str, Any],
+) -> dict[str, Any]:
+    resume = resume or not first  # what the first process has written is no reason to refuse
+    recipe, saved = _recipe(preset, folder, resume, options)
+    name, _ = data_and_kind(preset)
+    data = load_images(name, "train", recipe.data, size=recipe.size, grey=recipe.grey)
+    facts = describe(recipe, data)
+    if saved:
+        _check_same_images(folder, saved["data"], facts)
+    state = folder.read_checkpoint() if saved else None
+    devices = Devices(recipe.devices, recipe.nodes, recipe.accelerator)
+    precision: Any = chosen_precision(recipe.precision, devices)
+    recipe = replace(recipe, precision=precision)
+    order = Order(recipe, len(data))
+    if saved:
+        recipe = _extended(folder, recipe, order.per_epoch, saved["steps"])
+    task = build_task(replace(recipe, init=None) if state else recipe, data)
+    task.fast, words = fast_path(task, recipe.precision, devices, recipe.plain)
+    total, begun = recipe.steps(order.per_epoch), state["step"] if state else 0
+    known: dict[str, Any] = {"preset": preset, "run": str(folder.path), "figure": task.figures[0]}
+    known |= {"resumed_from": begun if saved else None, "epochs": -(-total // order.per_epoch)}
+    if state and begun >= total:
+        progress.note(f"{folder.path} is finished: {begun} steps; --epochs extends it")
+        return {**known, **_figures(folder, total, state)}
+    mixed = recipe.precision == "bf16" and task.fast is None
+    fabric = make_fabric(devices, mixed)  # refuses devices before a file is there
+    if first:
+        if saved.get("steps") != total:
+            model = {**task.model.describe(), "parameters": task.model.parameter_count()}
+            content = {"recipe": asdict(recipe), "data": facts, "model": model, "steps": total}
+            folder.write(content)
+        if saved:
+            clear_scraps(folder.path)
+            folder.rewind_metrics(begun)
+            progress.note(f"going on with {folder.path} at step {begun} of {total}")
+        for line in (*_first_words(recipe, data, order, new=not saved), words):
+            if line:
+                progress.note(line)
+    with (
+        float32_math(tf32=recipe.precision in ("tf32", "bf16")),
+        cpu_threads(recipe.threads, data.images[0].numel()),
+    ):
+        run = Run(recipe, data, order, task, folder, progress, fabric, state)
+        run.fit()
+    last = {"train": run.train, "validation": run.validation}
+    return {**known, **_figures(folder, total, run.state()), **last}
+
+
+def _figures(folder: RunFolder, total: int, state: dict[str, Any]) -> dict[str, Any]:
+    """What has been reached, as plain data."""
+    left_out = sum(row["kind"] == "left out" for row in folder.metrics())
+    reached = {name: state[name] for name in ("seconds", "best", "best_step")}
+    reached |= {"steps": state["step"], "finished": state["step"] >= total}
+    return {"train": {}, "validation": {}, "steps_left_out": left_out, **reached}
+
+
+def _recipe(
+    preset: str, folder: RunFolder, resume: bool, options: dict[str, Any]
+) -> tuple[Recipe, dict[str, Any]]:
+    """The recipe, and what run.json says if there is a run to go on with."""
+    recipe = Recipe.of(preset, **options)  # names mistakes before anything else
+    if not resume:
+        folder.require_empty()
+    if folder.is_empty():
+        if recipe.init is not None:
+            recipe = Recipe.of(preset, **{**options, **options_of_model(preset, options)})
+        return recipe, {}
+    saved = folder.read()
+    try:
+        before = Recipe(**saved["recipe"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise folder.damaged(error) from error
+    return before.resumed(str(folder.path), preset, **options), saved
+
+
+def _extended(folder: RunFolder, recipe: Recipe, per_epoch: int, before: int) -> Recipe:
+    """The recipe with as many epochs as its steps need; a run that goes on is no shorter."""
+    if recipe.max_steps > before:
+        recipe = replace(recipe, epochs=max(recipe.epochs, -(-recipe.max_steps // per_epoch)))
+    if (steps := recipe.steps(per_epoch)) < before:
+        raise RunError(
+            f"{folder.path} was begun for {before} steps, not {steps}: a run can be extended, not "
+            f"shortened; resume it without --epochs and --max-steps, or name another folder with "
+            f"--run"
+        )
+    return recipe
+
+
+def _first_words(recipe: Recipe, data: ImageData, order: Order, new: bool) -> Iterator[str]:
+    """What there is to say about the images and the network."""
+    test = ""
+    if recipe.preset == "folder":
+        pictures = load_images("folder", "test", recipe.data, size=recipe.size, grey=recipe.grey)
+        test = f"{len(pictures):,} test, "
+    yield f"{data.name}: {len(data):,} training, {test}{len(order.held):,} held out of training"
+    if new and recipe.init is not None:
+        yield (
+            f"started from {recipe.init}: its network; {recipe.validation:g} of the images held "
+            f"out; the learning rate rises over {recipe.warmup} steps"
+        )
+
+
+def _check_same_images(folder: RunFolder, before: dict[str, Any], now: dict[str, Any]) -> None:
+    for name in ("images", "shape", "levels", "checksum"):
+        if before.get(name) != now[name]:
+            raise RunError(
+                f"{folder.path} was begun with other images ({name} {before.get(name)}, now "
+                f"{now[name]}); give the same --data, or name another folder with --run"
+            )
