@@ -125,6 +125,19 @@ def _differences(start: Flow, flow: Flow) -> str:
     return f"{words}; " + (f"leave out {flags}" if set(unlike) <= {*NETWORK} else "choose another")
 
 
+def size_warning(size: int) -> str | None:
+    """What a ``--size`` that does not halve evenly costs, in a line, if it costs anything."""
+    stages, near = _stages(size, size), round(size / 4) * 4
+    more = _stages(near, near)
+    if size < 8 or more <= stages:  # smaller ones are not halved anyway
+        return None
+    words = "1 stage" if stages == 1 else f"{stages} stages"
+    return (
+        f"images of {size} × {size} do not halve evenly: the network has {words}; "
+        f"--size {near} would give it {more}"
+    )
+
+
 def _stages(height: int, width: int) -> int:
     """One more for each time that both sides halve, three at most."""
     stages = 1

@@ -25,7 +25,7 @@ def option(default: Any, group: str, help: str, shown: str = "", alias: str = ""
 
 Whole = tuple[int, ...] | None
 Augmentation = Literal["none", "flip", "crop", "crop-flip", "crop-flip-cutout"]
-Schedule = Literal["step", "cosine"]
+Schedule = Literal["step", "cosine", "linear"]
 Precision = Literal["auto", "float32", "tf32", "bf16", "float64"]
 Accelerator = Literal["auto", "cpu", "cuda", "gpu", "mps"]
 INIT = "A model to start from; network, size, colour and held-out share are its own."
@@ -68,6 +68,7 @@ class Recipe:
     milestones: tuple[float, ...] = option((), "optimization", "Of step: shares of the run.")
     warmup: int = option(0, "optimization", "Steps over which the learning rate rises.")
     adam: bool = option(False, "optimization", "Adam instead of AMSGrad.")
+    muon: bool = option(False, "optimization", "Muon for kernels; these for all other weights.")
     eps: float = option(1e-4, "optimization", "ε of AMSGrad and Adam.")
     weight_decay: float = option(0.0, "optimization", "Of kernels, decoupled as in AdamW.")
     label_smoothing: float = option(0.0, "optimization", "Share of a label spread over classes.")
@@ -93,6 +94,8 @@ class Recipe:
             value, choices = getattr(self, name), get_args(TYPES[name])
             if value not in choices:
                 raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(choices)}")
+        if self.muon and self.weight_decay:
+            raise ValueError("there is no weight decay with Muon; leave out one of the two")
         for words, (names, fits) in RANGES.items():
             for name in names.split():
                 value = getattr(self, name)
