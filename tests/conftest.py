@@ -71,8 +71,8 @@ def raises_with() -> Callable[..., AbstractContextManager[None]]:
     return check
 
 
-class Recordable(TorchDispatchMode):
-    """Refuses what a CUDA graph cannot record: data from the host, and waiting for the device."""
+class Capturable(TorchDispatchMode):
+    """Refuses what no CUDA graph can capture: data from the host, and waiting for the device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,9 +90,12 @@ class Recordable(TorchDispatchMode):
 
 
 @pytest.fixture
-def recordable() -> Callable[[], Recordable]:
-    """A context in which an operation that no CUDA graph can record is an error."""
-    return Recordable
+def capturable() -> Callable[[], Capturable]:
+    """A context in which an operation that no CUDA graph can capture is an error."""
+    return Capturable
+
+
+recordable = capturable
 
 
 @pytest.fixture

@@ -8,20 +8,7 @@ import torch
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 
-from mintnet import (
-    FFJORD,
-    ActNorm,
-    Bijection,
-    Chain,
-    Composed,
-    Inverse,
-    IResNetBlock,
-    MintNet,
-    Planar,
-    Solution,
-    Squeeze,
-    Sylvester,
-)
+import mintnet as mn
 from mintnet.bijections import AnalyticBijection, TriangularBijection
 from mintnet.calculus import Verdict
 from mintnet.solvers import Wavefront
@@ -36,14 +23,14 @@ def solver_for(case: Case) -> Wavefront | None:
 
 
 @cache
-def jacobian_of(case: Case) -> tuple[Bijection, Tensor, Tensor]:
+def jacobian_of(case: Case) -> tuple[mn.Bijection, Tensor, Tensor]:
     """The bijection, two inputs and autograd's Jacobians there."""
     bijection, x = case.build(), case.sample_input(2)
     return bijection, x, jacobian(lambda x: bijection(x)[0], x, case.inverted)
 
 
 @cache
-def solved(case: Case) -> tuple[Bijection, Tensor, Tensor, Solution]:
+def solved(case: Case) -> tuple[mn.Bijection, Tensor, Tensor, mn.Solution]:
     """The bijection, three inputs, their images, and the solution for these."""
     bijection, x = case.build(), case.sample_input(3)
     z = bijection(x)[0].detach()
@@ -64,7 +51,7 @@ def test_log_det_equals_autograd(case: Case) -> None:
         assert float(expected.abs().min()) > 1e-2, "a unit Jacobian hides errors"
 
 
-def error_of_the_mean(bijection: Bijection, x: Tensor, expected: Tensor) -> Tensor:
+def error_of_the_mean(bijection: mn.Bijection, x: Tensor, expected: Tensor) -> Tensor:
     """How far the mean of many estimates is off, beyond four standard errors of that mean."""
     draws = 20_000
     with torch.no_grad():
@@ -122,16 +109,16 @@ def test_log_slopes_sum_to_the_log_det_at_the_entries_they_belong_to(case: Case)
     assert bijection.to_input_order(z).shape == x.shape
 
 
-OUTSIDE = (FFJORD, Inverse, IResNetBlock, Planar, Sylvester)
+OUTSIDE = (mn.FFJORD, mn.Inverse, mn.IResNetBlock, mn.Planar, mn.Sylvester)
 """What is not triangular, or not by its own structure."""
 
 
 def test_log_slopes_go_back_through_squeezes() -> None:
     """The slope of a channel after a squeeze belongs to the pixels that it came from."""
-    squeeze, norm = Squeeze(2, (1, 4, 4)), ActNorm(4)
+    squeeze, norm = mn.Squeeze(2, (1, 4, 4)), mn.ActNorm(4)
     with torch.no_grad():
         norm.log_scale.copy_(torch.arange(4.0))
-    chain = Chain(squeeze, norm, Squeeze(2, (4, 2, 2))).eval()
+    chain = mn.Chain(squeeze, norm, mn.Squeeze(2, (4, 2, 2))).eval()
     x = torch.randn(1, 1, 4, 4)
     z, slopes = chain.log_slopes(x)
     assert slopes[0, 0].tolist() == [[0, 1, 0, 1], [2, 3, 2, 3]] * 2
@@ -193,7 +180,7 @@ def test_solution_says_what_is_true(case: Case) -> None:
     image = bijection.transform(solution.value)[0]
     largest = z.abs().flatten(1).amax(1)
     residual = (image - z).abs().flatten(1).amax(1) / largest
-    floor = 1e-14 if not isinstance(bijection, (Chain, MintNet, Inverse)) else 1e-12
+    floor = 1e-14 if not isinstance(bijection, (mn.Chain, mn.MintNet, mn.Inverse)) else 1e-12
     floor = max(floor, case.adaptive)
     assert bool((residual <= 1.01 * solution.residual + floor).all())
     for part in (solution.residual, solution.status, solution.steps, solution.evaluations):
@@ -204,7 +191,7 @@ def test_solution_says_what_is_true(case: Case) -> None:
 def test_float32_residual(case: Case) -> None:
     """At most 1e-5 of the largest |z| for each layer, beyond what rounding x itself does to z."""
     bijection = case.build().float()
-    layers = bijection.leaves() if isinstance(bijection, Chain) else [bijection]
+    layers = bijection.leaves() if isinstance(bijection, mn.Chain) else [bijection]
     x = case.sample_input().float()
     for layer in layers:
         with torch.no_grad():
@@ -354,5 +341,5 @@ def test_composed_and_registry_cover_each_other() -> None:
         and issubclass(value, mintnet.Bijection)
         and not inspect.isabstract(value)
     }
-    assert Composed in public
+    assert mn.Composed in public
     assert public <= built

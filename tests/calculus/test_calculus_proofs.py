@@ -254,11 +254,7 @@ def test_a_forward_pass_makes_no_proof_again(monkeypatch) -> None:
 
 @pytest.mark.parametrize(
     "function",
-    [
-        ELU() @ (Sigmoid() + -800.0),
-        Softplus() @ (Tanh() - 800.0),
-        Exp() @ (Sigmoid() - 2000.0),
-    ],
+    [ELU() @ (Sigmoid() + -800.0), Softplus() @ (Tanh() - 800.0), Exp() @ (Sigmoid() - 2000.0)],
     ids=["elu", "softplus", "exp"],
 )
 def test_saturated_activations_are_not_onto(function) -> None:

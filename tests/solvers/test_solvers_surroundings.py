@@ -7,26 +7,19 @@ import threading
 import pytest
 import torch
 
-from mintnet import Auto, Bisection, Composed, FixedPoint, MintLayer, Wavefront
-from mintnet.calculus import Softplus, Tanh
+from mintnet import Auto, Bisection, Composed, FixedPoint, Wavefront
+from mintnet.calculus import Tanh
 from mintnet.precision import true_float32
 from mintnet.solvers import Solver
+from registry import normal_mint
 
 SOLVERS = [Auto(), FixedPoint(), Wavefront(), Bisection()]
-
-
-def _layer() -> MintLayer:
-    torch.manual_seed(0)
-    layer = MintLayer(2, 3, (5, 5))
-    for parameter in layer.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return layer
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: type(s).__name__)
 def test_autocast_does_not_reach_into_a_solve(solver: Solver) -> None:
-    layer = _layer()
+    layer = normal_mint(2, 3, (5, 5))
     z = layer(torch.randn(3, 2, 5, 5))[0]
     with torch.autocast("cpu", torch.bfloat16):
         found = layer.solve(z, solver)
@@ -61,22 +54,13 @@ def test_true_float32_is_left_by_the_last_thread() -> None:
 
 
 def test_gradients_refuse_weights_that_have_changed() -> None:
-    layer = _layer()
+    layer = normal_mint(2, 3, (5, 5))
     z = layer(torch.randn(2, 2, 5, 5))[0].detach().requires_grad_()
     total = layer.inverse(z).sum()
     with torch.no_grad():
         layer.weight1.mul_(1.5)
     with pytest.raises(RuntimeError, match="modified in place"):
         torch.autograd.grad(total, z)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: type(s).__name__)
-def test_small_targets_of_large_functions_are_solved(solver: Solver) -> None:
-    steep = Composed(1e4 * Softplus(), (1,))
-    found = steep.solve(torch.tensor([[0.01]]), solver)
-    assert bool(found.converged.all())
-    assert abs(float(found.value) + 13.8155) < 1e-3
 
 
 @torch.no_grad()
@@ -87,9 +71,3 @@ def test_constants_broadcast_in_the_wavefront(shape: tuple[int, ...]) -> None:
     x = torch.randn(2, 2, 3, 4)
     found = function.solve(function(x)[0], Wavefront())
     assert bool(found.converged.all()) and (found.value - x).abs().max() < 1e-4
-
-
-@pytest.mark.parametrize("tolerance", [-1.0, 1.0, float("inf"), float("nan")])
-def test_tolerances_that_mean_nothing_are_refused(tolerance: float) -> None:
-    with pytest.raises(ValueError, match="share of the largest"):
-        FixedPoint(tolerance=tolerance)
