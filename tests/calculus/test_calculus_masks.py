@@ -59,17 +59,14 @@ def test_upper_is_the_mirror_image(kernel_size: int, channels: int, out: int, in
 def test_masks_follow_the_words_of_eq_7(kernel_size: int, upper: bool) -> None:
     channels, out, into, r = 3, 2, 3, kernel_size // 2
     mask = ca.conv_mask(channels, out, into, kernel_size, upper)
-    for o in range(channels * out):
-        for i in range(channels * into):
-            for m in range(kernel_size):
-                for n in range(kernel_size):
-                    to, at = o // out, i // into
-                    place, own = (at, m - r, n - r), (to, 0, 0)
-                    if to != at:
-                        seen = at > to if upper else at < to
-                    else:
-                        seen = place >= own if upper else place <= own
-                    assert bool(mask[o, i, m, n]) is seen
+    assert mask.shape == (channels * out, channels * into, kernel_size, kernel_size)
+    for o, i, m, n in torch.cartesian_prod(*map(torch.arange, mask.shape)).tolist():
+        to, at = o // out, i // into
+        if to != at:
+            seen = at > to if upper else at < to
+        else:
+            seen = (m, n) >= (r, r) if upper else (m, n) <= (r, r)
+        assert bool(mask[o, i, m, n]) is seen
 
 
 @pytest.mark.parametrize("upper", [False, True])
