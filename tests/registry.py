@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 import mintnet as mn
 from mintnet import calculus as ca
 from mintnet import models
+from mintnet.bijections import AnalyticBijection, TriangularBijection
 from mintnet.flows.networks import HalfNetwork
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -178,6 +180,29 @@ class _MintSum(ca.Function):
         return self.first.function(x) + self.second.function(x)
 
 
+class Sinh(AnalyticBijection):
+    """y = sinh x: all that a new bijection with a known inverse needs."""
+
+    event_shape = (4,)
+
+    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.sinh(), x.cosh().log().flatten(1).sum(1)
+
+    def invert(self, z: Tensor) -> Tensor:
+        return z.asinh()
+
+
+class Ripple(TriangularBijection):
+    """y = 4x + tanh(W ⊛ x) / 2: all that a new triangular bijection needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.event_shape, self.conv = (2, 3, 3), ca.MaskedConv2d(2)
+
+    def function(self, x: ca.Quantity) -> ca.Quantity:
+        return 4.0 * x + 0.5 * ca.Tanh()(self.conv(x))
+
+
 @torch.no_grad()
 def _norm(kind: type[mn.BatchNorm] | type[mn.ActNorm]) -> mn.Bijection:
     norm = kind(3).double()
@@ -260,6 +285,25 @@ def trained_layer(index: int, size: tuple[int, int] | None = None) -> mn.MintLay
                 source = source[:, top : top + height, left : left + width]
             parameter.copy_(source)
     return layer.eval()
+
+
+@torch.no_grad()
+def trained_places(indices: tuple[int, ...]) -> list[tuple[mn.MintLayer, Tensor, Tensor]]:
+    """Trained layers with what two images give them, and what they make of it, in float32."""
+    layers, found = trained_flow().net.layers(), []
+    with np.load(FIXTURES / "trained_mnist.npz") as arrays:
+        x = torch.from_numpy(arrays["x"])[:2].float()
+    for part in trained_flow().net.chain.leaves():
+        before, x = x, part.transform(x)[0]
+        if any(part is layers[i] for i in indices):
+            found.append((part, before, x))
+    return found
+
+
+def idx_bytes(array: np.ndarray) -> bytes:
+    """An array as a file of MNIST holds it."""
+    shape = b"".join(n.to_bytes(4, "big") for n in array.shape)
+    return bytes([0, 0, 8, array.ndim]) + shape + array.tobytes()
 
 
 def _trained(index: int, size: tuple[int, int]) -> Case:
@@ -353,7 +397,7 @@ def _outside_f() -> list[Case]:
         estimated("i-resnet-dense", lambda: mn.IResNetBlock((4,), 6, 0.9, terms=60), (4,)),
         estimated("i-resnet-conv", lambda: mn.IResNetBlock(image, 3, 0.9, terms=60), image),
         estimated("ffjord-rk4", lambda: mn.FFJORD((3,), 5, "rk4", steps=24), (3,)),
-        estimated("ffjord-rk4-conv", lambda: mn.FFJORD(image, 2, "rk4", 24), image),
+        estimated("ffjord-rk4-conv", lambda: mn.FFJORD((1, 2, 2), 2, "rk4", 24), (1, 2, 2)),
         estimated("ffjord-dopri5", lambda: mn.FFJORD((3,), 5, tolerance=1e-8), (3,), adaptive=1e-6),
     ]
 
@@ -383,6 +427,8 @@ def _cases() -> list[Case]:
         Case("mintnet-colour", _ready(colour, 9, 1.5), (3, 2, 4)),
         Case("mintnet-coupled", _ready(coupled, 10, 1.5), (1, 4, 4)),
         Case("classifier", _classifier_chain, (3, 4, 4)),
+        Case("new-analytic", lambda: Sinh().eval(), (4,)),
+        Case("new-triangular", _ready(Ripple, 0, 1.0), (2, 3, 3), triangular=True),
     ]
     cases = _mint_cases() + _composed_cases() + trained + others
     return cases + _members_of_f() + _outside_f()

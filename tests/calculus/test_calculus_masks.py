@@ -45,15 +45,6 @@ def test_wide_masks_literally(upper: bool) -> None:
         assert torch.equal(ca.dense_mask(2, out, into, upper).int(), mask)
 
 
-@pytest.mark.parametrize("kernel_size", [1, 3, 5, 7])
-@pytest.mark.parametrize(("channels", "out", "into"), [(1, 1, 1), (3, 2, 1), (2, 3, 3), (4, 1, 2)])
-def test_upper_is_the_mirror_image(kernel_size: int, channels: int, out: int, into: int) -> None:
-    lower = ca.conv_mask(channels, out, into, kernel_size)
-    upper = ca.conv_mask(channels, out, into, kernel_size, upper=True)
-    assert torch.equal(upper, lower.flip(0, 1, 2, 3))
-    assert not torch.equal(upper, lower) or (channels == 1 and kernel_size == 1)
-
-
 @pytest.mark.parametrize("kernel_size", [1, 3, 5])
 @pytest.mark.parametrize("upper", [False, True])
 def test_masks_follow_the_words_of_eq_7(kernel_size: int, upper: bool) -> None:

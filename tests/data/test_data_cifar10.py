@@ -61,48 +61,39 @@ def test_published_batches_under_each_others_names(
 IMAGES = np.zeros((2, 3072), np.uint8)
 WHOLE = pickle.dumps({"data": IMAGES, "labels": [1, 2]})
 DAMAGED = "truncated, damaged or something else"
+FILES = [
+    ("test_batch.bin", b"", "empty"),
+    *(
+        ("test_batch.bin", bytes(n), f"records of 3073 bytes; got {n} bytes")
+        for n in (1, 3072, 3 * 3073 - 1, 3 * 3073 + 1)
+    ),
+    ("test_batch.bin", bytes([10]) + bytes(3072), "labels 0 to 9; got 10"),
+    ("test_batch", b"", "empty"),
+    ("test_batch", bytes(3073), "expected a pickled batch"),
+    *(("test_batch", WHOLE[:n], DAMAGED) for n in (1, 100, len(WHOLE) // 2, len(WHOLE) - 1)),
+]
+BATCHES = [
+    ([1, 2], "pickled dictionary; got list"),
+    ({"data": IMAGES, "fine_labels": [1, 2]}, "no labels, only data, fine_labels"),
+    ({"labels": [1, 2]}, "no data"),
+    ({}, "no data and no labels, only nothing"),
+    ({"data": IMAGES.tolist(), "labels": [1, 2]}, "got list"),
+    ({"data": IMAGES.astype(np.int32), "labels": [1, 2]}, "got int32 of shape (2, 3072)"),
+    ({"data": IMAGES[:, :3071], "labels": [1, 2]}, "got uint8 of shape (2, 3071)"),
+    ({"data": IMAGES[:0], "labels": []}, "got uint8 of shape (0, 3072)"),
+    ({"data": IMAGES[0], "labels": [1, 2]}, "got uint8 of shape (3072,)"),
+    *(
+        ({"data": IMAGES, "labels": labels}, "expected 2 integer labels")
+        for labels in ([1, 2, 3], [1.0, 2.0], [[1], [2, 3]])
+    ),
+    ({"data": IMAGES, "labels": [0, 10]}, "labels 0 to 9; got 0 to 10"),
+    ({"data": IMAGES, "labels": [-1, 9]}, "labels 0 to 9; got -1 to 9"),
+]
+FILES += [("test_batch", pickle.dumps(batch), words) for batch, words in BATCHES]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("test_batch.bin", b"", "empty"),
-        *(
-            ("test_batch.bin", bytes(n), f"records of 3073 bytes; got {n} bytes")
-            for n in (1, 3072, 3 * 3073 - 1, 3 * 3073 + 1)
-        ),
-        ("test_batch.bin", bytes([10]) + bytes(3072), "labels 0 to 9; got 10"),
-        ("test_batch", b"", "empty"),
-        ("test_batch", bytes(3073), "expected a pickled batch"),
-        *(("test_batch", WHOLE[:n], DAMAGED) for n in (1, 100, len(WHOLE) // 2, len(WHOLE) - 1)),
-    ],
-)
-def test_damaged_files(tmp_path, raises_data_error, name, content, words):
+@pytest.mark.parametrize(("name", "content", "words"), FILES)
+def test_damaged_files_and_wrong_content(tmp_path, raises_data_error, name, content, words):
     (tmp_path / name).write_bytes(content)
     with raises_data_error(tmp_path / name, words):
-        load("cifar10", "test", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("batch", "words"),
-    [
-        ([1, 2], "pickled dictionary; got list"),
-        ({"data": IMAGES, "fine_labels": [1, 2]}, "no labels, only data, fine_labels"),
-        ({"labels": [1, 2]}, "no data"),
-        ({}, "no data and no labels, only nothing"),
-        ({"data": IMAGES.tolist(), "labels": [1, 2]}, "got list"),
-        ({"data": IMAGES.astype(np.int32), "labels": [1, 2]}, "got int32 of shape (2, 3072)"),
-        ({"data": IMAGES[:, :3071], "labels": [1, 2]}, "got uint8 of shape (2, 3071)"),
-        ({"data": IMAGES[:0], "labels": []}, "got uint8 of shape (0, 3072)"),
-        ({"data": IMAGES[0], "labels": [1, 2]}, "got uint8 of shape (3072,)"),
-        ({"data": IMAGES, "labels": [1, 2, 3]}, "expected 2 integer labels"),
-        ({"data": IMAGES, "labels": [1.0, 2.0]}, "expected 2 integer labels"),
-        ({"data": IMAGES, "labels": [[1], [2, 3]]}, "expected 2 integer labels"),
-        ({"data": IMAGES, "labels": [0, 10]}, "labels 0 to 9; got 0 to 10"),
-        ({"data": IMAGES, "labels": [-1, 9]}, "labels 0 to 9; got -1 to 9"),
-    ],
-)
-def test_python_with_wrong_content(tmp_path, raises_data_error, batch, words):
-    (tmp_path / "test_batch").write_bytes(pickle.dumps(batch))
-    with raises_data_error(tmp_path / "test_batch", words):
         load("cifar10", "test", tmp_path)

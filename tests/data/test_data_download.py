@@ -13,23 +13,6 @@ from mintnet.data import download, get, load, verify
 from mintnet.data.published import ARCHIVES, CIFAR10_BINARY, CIFAR10_PYTHON, MNIST, md5
 
 
-class Server(http.server.ThreadingHTTPServer):
-    """A mirror on this machine: the files it has and the names it was asked for."""
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.files: dict[str, bytes] = {}
-        self.asked: list[str] = []
-        self.url = f"http://127.0.0.1:{self.server_port}"
-        self.thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
-        self.thread.start()
-
-    def stop(self):
-        self.shutdown()
-        self.server_close()
-        self.thread.join()
-
-
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         name = self.path.lstrip("/")
@@ -46,13 +29,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch):
-    server = Server()
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(download, "MNIST_MIRRORS", (server.url,))
-    monkeypatch.setattr(download, "CIFAR10_MIRRORS", (server.url,))
-    yield server
-    server.stop()
+    """A mirror on this machine: the files it has and the names it was asked for."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.files, server.asked = {}, []
+        server.url = f"http://127.0.0.1:{server.server_port}"
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.setenv(name, "127.0.0.1")
+        for name in ("MNIST_MIRRORS", "CIFAR10_MIRRORS"):
+            monkeypatch.setattr(download, name, (server.url,))
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server
+        server.shutdown()
 
 
 @pytest.fixture
@@ -137,7 +124,8 @@ def test_wrong_downloads_leave_nothing_behind(tmp_path, server, mnist, raises_da
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
 def test_no_network(tmp_path, server, raises_data_error, name):
-    server.stop()
+    server.shutdown()
+    server.server_close()
     first = {"mnist": "train-images-idx3-ubyte.gz", "cifar10": "cifar-10-binary.tar.gz"}[name]
     with raises_data_error(
         f"{server.url}/{first} (ConnectionError)", f"put it at {tmp_path / name / first}"

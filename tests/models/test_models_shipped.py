@@ -16,8 +16,6 @@ from mintnet.models.locate import load_model
 from mintnet.models.storage import SHIPPED, WEIGHTS
 from registry import FIXTURES
 
-LABELS = [7, 2, 1, 0, 4, 1, 4, 9]
-
 
 @pytest.mark.parametrize("name", sorted({"mnist", "mnist-classifier", "cifar10", *SHIPPED}))
 def test_every_shipped_model_loads_and_stays_small(name: str) -> None:
@@ -47,20 +45,25 @@ def test_the_shipped_weights_are_those_of_the_record(name: str) -> None:
 
 
 @torch.no_grad()
-def test_the_mnist_classifier_reads_digits_and_gives_them_back() -> None:
-    images = torch.from_numpy(np.load(FIXTURES / "trained_mnist.npz")["images"])
-    classifier = Classifier.from_pretrained("mnist")
-    assert classifier(images).argmax(1).tolist() == LABELS
-    classifier.double()
-    found = classifier.solve(classifier.features(images[:1]))
+def test_the_mnist_classifier_reads_digits() -> None:
+    images = torch.from_numpy(np.load(FIXTURES / "trained_mnist.npz")["images"])[:4]
+    assert Classifier.from_pretrained("mnist")(images).argmax(1).tolist() == [7, 2, 1, 0]
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_the_mnist_classifier_gives_digits_back() -> None:
+    image = torch.from_numpy(np.load(FIXTURES / "trained_mnist.npz")["images"])[:1]
+    classifier = Classifier.from_pretrained("mnist").double()
+    found = classifier.solve(classifier.features(image))
     assert bool(found.solution.converged.all())
-    assert torch.equal(classifier.to_images(found.images), images[:1])
+    assert torch.equal(classifier.to_images(found.images), image)
     assert float(found.padding_energy.max()) < 1e-20
 
 
 @torch.no_grad()
 def test_the_mnist_density_model_knows_digits() -> None:
-    flow, images = Flow.from_pretrained("mnist"), mnist_slice().images[:32]
+    flow, images = Flow.from_pretrained("mnist"), mnist_slice().images[:8]
     torch.manual_seed(0)
     known = float(flow.bits_per_dim(images).mean())
     assert 0.8 < known < 1.1  # the whole test set has 0.978

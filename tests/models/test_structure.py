@@ -48,30 +48,15 @@ def test_each_row_imports_only_from_rows_above(row: str) -> None:
         assert known <= allowed, f"{path.name} imports {sorted(known - allowed)}"
 
 
-def _run(code: str) -> str:
-    command = [sys.executable, "-c", code]
-    return subprocess.check_output(command, text=True, timeout=120).strip()
-
-
-def test_import_is_light() -> None:
-    heavy = "lightning_fabric matplotlib PIL tensorboard pooch rich tyro jinja2 torchdiffeq"
-    code = f"import sys, mintnet; print([m for m in {heavy.split()!r} if m in sys.modules])"
-    assert _run(code) == "[]"
-
-
-def test_import_is_quick() -> None:
+def test_import_is_light_and_quick() -> None:
     """Under half a second of processor time beyond PyTorch's own, the best of three."""
-    code = "import time, torch; t = time.process_time(); import mintnet; "
-    code += "print(time.process_time() - t)"
-    assert min(float(_run(code)) for _ in range(3)) < 0.5
+    heavy = "lightning_fabric matplotlib PIL tensorboard pooch rich tyro jinja2 torchdiffeq"
+    code = "import sys, time, torch; t = time.process_time(); import mintnet; "
+    code += f"print(time.process_time() - t, [m for m in {heavy.split()!r} if m in sys.modules])"
 
+    def seconds() -> float:
+        took, names = subprocess.check_output([sys.executable, "-c", code], text=True).split(" ", 1)
+        assert names.strip() == "[]"
+        return float(took)
 
-def test_no_print_and_no_star_imports() -> None:
-    for path in SOURCE.rglob("*.py"):
-        if "cli" in path.parts:
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                assert node.func.id != "print", path
-            if isinstance(node, ast.ImportFrom):
-                assert all(alias.name != "*" for alias in node.names), path
+    assert any(seconds() < 0.5 for _ in range(3))

@@ -8,7 +8,7 @@ import torch
 from mintnet import Composed, FixedPoint, InversionError, MintLayer, Status
 from mintnet.calculus import Exp, Identity, MaskedLinear, Tanh
 from mintnet.solvers import REMEDY, Solution
-from registry import HARD, away_from_zero, trained_flow, trained_layer
+from registry import HARD, away_from_zero, trained_layer, trained_places
 
 
 def layer_and_target(dtype: torch.dtype = torch.float64) -> tuple[MintLayer, torch.Tensor]:
@@ -116,23 +116,11 @@ def test_traces() -> None:
     assert layer.solve(z, FixedPoint(keep_trace=True)).trace is not None
 
 
-def _places(indices: tuple[int, ...], arrays) -> list[tuple[MintLayer, torch.Tensor]]:
-    """Trained layers with what they put out inside the trained model."""
-    layers, found = trained_flow().net.layers(), []
-    x = torch.from_numpy(arrays["x"])[:2].float()  # two images
-    with torch.no_grad():
-        for part in trained_flow().net.chain.leaves():
-            x = part.transform(x)[0]
-            if any(part is layers[i] for i in indices):
-                found.append((part, x))
-    return found
-
-
-def test_step_3_5_diverges_on_trained_layers(trained_arrays) -> None:
+def test_step_3_5_diverges_on_trained_layers() -> None:
     solver = FixedPoint(step=3.5, allow_any_step=True)
-    found = _places((0, *HARD, 15, 36, 39), trained_arrays)
+    found = trained_places((0, *HARD, 15, 36, 39))
     assert len(found) == 6
-    for layer, z in found:
+    for layer, _, z in found:
         solution = layer.solve(z, solver)
         assert solution.status.tolist() == [Status.DIVERGED] * 2, layer.name
         assert bool(solution.value.isnan().all())
@@ -167,14 +155,14 @@ def test_hard_layers_are_reported_not_returned() -> None:
     assert not bool(solution.converged.all())
 
 
-def test_damped_steps_break_the_circle(trained_arrays) -> None:
-    places = _places(HARD, trained_arrays)
-    assert not bool(places[1][0].solve(places[1][1], FixedPoint()).converged.any())
-    for layer, z in places:
+def test_damped_steps_break_the_circle() -> None:
+    places = trained_places(HARD)
+    assert not bool(places[1][0].solve(places[1][2], FixedPoint()).converged.any())
+    for layer, _, z in places:
         damped = layer.solve(z, FixedPoint(damped=True))
         assert bool(damped.converged.all()) and int(damped.steps.max()) < 60
         assert (layer(damped.value)[0] - z).abs().max() <= 1e-5 * z.abs().max()
-    easy, z = _places((0,), trained_arrays)[0]
+    easy, _, z = trained_places((0,))[0]
     full, damped = (easy.solve(z, FixedPoint(damped=damped)) for damped in (False, True))
     assert bool((damped.steps <= full.steps + 3).all())
 
