@@ -2,13 +2,9 @@
 
 import os
 import pickle
-import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-
-if shutil.which("nvidia-smi") is None:  # before Triton is first imported, by whomever
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import numpy as np
 import pytest
@@ -48,11 +44,6 @@ def fixtures() -> Path:
 def trained() -> Flow:
     """The trained MNIST model, float32; leave it as it is."""
     return trained_flow()
-
-
-@pytest.fixture(scope="session")
-def trained_arrays() -> dict[str, np.ndarray]:
-    return dict(np.load(FIXTURES / "trained_mnist.npz"))
 
 
 @pytest.fixture

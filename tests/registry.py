@@ -67,9 +67,7 @@ def away_from_zero(module: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Mo
 def _ready(make: Callable[[], mn.Bijection], seed: int, gain: float) -> Callable[[], mn.Bijection]:
     def build() -> mn.Bijection:
         torch.manual_seed(seed)
-        module = away_from_zero(make().double(), seed, gain)
-        assert isinstance(module, mn.Bijection)
-        return module.eval()
+        return away_from_zero(make().double(), seed, gain).eval()
 
     return build
 
@@ -118,13 +116,8 @@ def _conv_sum() -> ca.Function:
 
 def _pixel_sum(upper: bool) -> ca.Function:
     """The same in the pixel order."""
-
-    def conv(into: int, out: int, kernel_size: int) -> ca.Function:
-        return ca.MaskedConv2d(2, into, out, kernel_size, upper, order="pixel")
-
-    return 11.0 * ca.Identity() + conv(2, 1, 1) @ ca.Tanh() @ conv(3, 2, 3) @ ca.Tanh() @ conv(
-        1, 3, 3
-    )
+    conv, h = partial(ca.MaskedConv2d, 2, upper=upper, order="pixel"), ca.Tanh()
+    return 11.0 * ca.Identity() + conv(2, 1, 1) @ h @ conv(3, 2, 3) @ h @ conv(1, 3, 3)
 
 
 def _conv_product() -> ca.Function:
@@ -397,7 +390,7 @@ def _outside_f() -> list[Case]:
         estimated("i-resnet-dense", lambda: mn.IResNetBlock((4,), 6, 0.9, terms=60), (4,)),
         estimated("i-resnet-conv", lambda: mn.IResNetBlock(image, 3, 0.9, terms=60), image),
         estimated("ffjord-rk4", lambda: mn.FFJORD((3,), 5, "rk4", steps=24), (3,)),
-        estimated("ffjord-rk4-conv", lambda: mn.FFJORD((1, 2, 2), 2, "rk4", 24), (1, 2, 2)),
+        estimated("ffjord-rk4-conv", lambda: mn.FFJORD((1, 2, 4), 2, "rk4", 12), (1, 2, 4)),
         estimated("ffjord-dopri5", lambda: mn.FFJORD((3,), 5, tolerance=1e-8), (3,), adaptive=1e-6),
     ]
 

@@ -13,7 +13,7 @@ import mintnet as mn
 from mintnet.bijections import AnalyticBijection, TriangularBijection
 from mintnet.calculus import Verdict, variable
 from mintnet.solvers import Wavefront
-from registry import CASES, HARD, SMALL, TRIANGULAR, Case, jacobian, trained_places
+from registry import CASES, HARD, SMALL, TRIANGULAR, Case, Sinh, jacobian, trained_places
 
 by_case = pytest.mark.parametrize("case", CASES, ids=str)
 by_triangular = pytest.mark.parametrize("case", TRIANGULAR, ids=str)
@@ -89,7 +89,7 @@ def test_log_slopes_sum_to_the_log_det_at_the_entries_they_belong_to(case: Case)
         y, slopes = bijection.log_slopes(x)
     except ValueError as error:
         assert "not triangular" in str(error)
-        outside = mn.FFJORD, mn.Inverse, mn.IResNetBlock, mn.Planar, mn.Sylvester
+        outside = mn.FFJORD, mn.Inverse, mn.IResNetBlock, mn.Planar, mn.Sylvester, Sinh
         assert any(isinstance(leaf, outside) for leaf in bijection.leaves())
         return
     z, log_det = bijection(x)

@@ -112,22 +112,13 @@ def test_strict_signs() -> None:
 def test_signs_through_linear_maps() -> None:
     sign = torch.tensor([[1, 0, -1]], dtype=torch.int8)
     part = Interval.of(torch.tensor([[0.0, 0.0, -2.0]]), torch.tensor([[3.0, 1.0, 0.0]]), sign)
-    apply = lambda data, w: data @ w.T  # noqa: E731
-    weights = {
-        (1.0, 0.0, 0.0): 1,
-        (1.0, 2.0, 0.0): 1,
-        (1.0, -2.0, 0.0): 0,
-        (0.0, 1.0, 0.0): 0,
-        (0.0, 0.0, 1.0): -1,
-        (1.0, 1.0, -1.0): 1,
-        (-1.0, 0.0, 1.0): -1,
-        (-1.0, -0.1, 0.0): -1,
-        (1.0, 0.0, 1.0): 0,
-        (0.0, 0.0, 0.0): 0,
-    }
-    for row, expected in weights.items():
-        image = linear_image(part, torch.tensor([row]), apply)
-        assert int(image.sign) == expected, row
+    for expected, rows in {
+        1: [(1.0, 0.0, 0.0), (1.0, 2.0, 0.0), (1.0, 1.0, -1.0)],
+        0: [(1.0, -2.0, 0.0), (0.0, 1.0, 0.0), (1.0, 0.0, 1.0), (0.0, 0.0, 0.0)],
+        -1: [(0.0, 0.0, 1.0), (-1.0, 0.0, 1.0), (-1.0, -0.1, 0.0)],
+    }.items():
+        image = linear_image(part, torch.tensor(rows), lambda data, w: data @ w.T)
+        assert image.sign.tolist() == [[expected] * len(rows)]
 
 
 ALL = [*ACTIVATIONS.values(), Exp, Arctan]

@@ -6,28 +6,20 @@ import torch
 from mintnet import calculus as ca
 
 
-def test_causal_taps_literally() -> None:
-    assert ca.causal_taps(1).int().tolist() == [[1]]
-    assert ca.causal_taps(3).int().tolist() == [[1, 1, 1], [1, 1, 0], [0, 0, 0]]
-    assert ca.causal_taps(3, upper=True).int().tolist() == [[0, 0, 0], [0, 1, 1], [1, 1, 1]]
-    assert ca.causal_taps(5).int().tolist() == [
-        [1, 1, 1, 1, 1],
-        [1, 1, 1, 1, 1],
-        [1, 1, 1, 0, 0],
-        [0, 0, 0, 0, 0],
-        [0, 0, 0, 0, 0],
-    ]
-
-
-def test_channel_mask_literally() -> None:
-    whole, causal, none = [[1] * 3] * 3, [[1, 1, 1], [1, 1, 0], [0, 0, 0]], [[0] * 3] * 3
-    assert ca.channel_mask(3, 3).int().tolist() == [
-        [causal, none, none],
-        [whole, causal, none],
-        [whole, whole, causal],
-    ]
-    late = [[0, 0, 0], [0, 1, 1], [1, 1, 1]]
-    assert ca.channel_mask(2, 3, upper=True).int().tolist() == [[late, whole], [none, late]]
+def test_masks_literally() -> None:
+    whole, none = [[1] * 3] * 3, [[0] * 3] * 3
+    causal, late = [[1, 1, 1], [1, 1, 0], [0, 0, 0]], [[0, 0, 0], [0, 1, 1], [1, 1, 1]]
+    five = [[1] * 5, [1] * 5, [1, 1, 1, 0, 0], [0] * 5, [0] * 5]
+    three = [[causal, none, none], [whole, causal, none], [whole, whole, causal]]
+    for mask, expected in (
+        (ca.causal_taps(1), [[1]]),
+        (ca.causal_taps(3), causal),
+        (ca.causal_taps(3, upper=True), late),
+        (ca.causal_taps(5), five),
+        (ca.channel_mask(3, 3), three),
+        (ca.channel_mask(2, 3, upper=True), [[late, whole], [none, late]]),
+    ):
+        assert mask.int().tolist() == expected
 
 
 @pytest.mark.parametrize("upper", [False, True])

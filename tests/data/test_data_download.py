@@ -81,16 +81,19 @@ def statuses(name, folder):
     return [status for _, status in verify(name, folder)]
 
 
-def test_mnist_is_downloaded_once(tmp_path, server, mnist):
-    server.files = mnist
-    assert statuses("mnist", tmp_path) == ["missing"] * 4
-    files = get("mnist", tmp_path)
-    assert [f.relative_to(tmp_path).as_posix() for f in files] == [f"mnist/{n}.gz" for n in MNIST]
-    assert statuses("mnist", tmp_path) == ["verified"] * 4
-    assert sorted(os.listdir(tmp_path / "mnist")) == sorted(mnist)
-    assert len(load("mnist", "train", tmp_path)) == 7
-    assert get("mnist", tmp_path) == files
-    assert len(server.asked) == 4
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_a_set_is_downloaded_once(tmp_path, server, mnist, cifar10, name):
+    server.files = {**mnist, **cifar10}
+    names = {"mnist": [f"{file}.gz" for file in MNIST], "cifar10": list(CIFAR10_BINARY)}[name]
+    assert statuses(name, tmp_path) == ["missing"] * len(names)
+    files = get(name, tmp_path)
+    assert [f.relative_to(tmp_path).as_posix() for f in files] == [f"{name}/{n}" for n in names]
+    assert statuses(name, tmp_path) == ["verified"] * len(names)
+    assert sorted(os.listdir(tmp_path / name)) == sorted(names)
+    assert len(load(name, "train", tmp_path)) == {"mnist": 7, "cifar10": 15}[name]
+    assert get(name, tmp_path) == files
+    asked = {"mnist": sorted(names), "cifar10": ["cifar-10-binary.tar.gz"]}[name]
+    assert sorted(server.asked) == asked
 
 
 def test_only_what_is_missing_is_downloaded_and_its_content_counts(
@@ -144,17 +147,6 @@ def test_damaged_files_are_named_and_kept(tmp_path, server, mnist, raises_data_e
             get("mnist", tmp_path)
         assert files[2].read_bytes() == data
     assert server.asked == []
-
-
-def test_cifar10_is_downloaded_and_unpacked(tmp_path, server, cifar10):
-    server.files = cifar10
-    files = get("cifar10", tmp_path)
-    assert [f.name for f in files] == list(CIFAR10_BINARY)
-    assert statuses("cifar10", tmp_path) == ["verified"] * 6
-    assert sorted(os.listdir(tmp_path / "cifar10")) == sorted(CIFAR10_BINARY)
-    assert len(load("cifar10", "train", tmp_path)) == 15
-    assert get("cifar10", tmp_path) == files
-    assert server.asked == ["cifar-10-binary.tar.gz"]
 
 
 @pytest.mark.parametrize("version", ["binary", "python"])

@@ -72,14 +72,17 @@ def test_the_mnist_density_model_knows_digits() -> None:
 
 
 @torch.no_grad()
-def test_samples_of_the_mnist_density_model_are_verified() -> None:
-    flow = Flow.from_pretrained("mnist")
-    torch.manual_seed(0)
-    solution = flow.net.solve(flow.sample_latents(2, 1.0, 0))
-    assert bool(solution.converged.all())
-    assert float(solution.residual.max()) < 1e-3
+@pytest.mark.parametrize("name", ["mnist", pytest.param("cifar10", marks=pytest.mark.slow)])
+def test_samples_of_density_models_are_verified(name: str) -> None:
+    flow = Flow.from_pretrained(name)
+    solution = flow.solve(flow.sample_latents(2, 1.0, 0))
+    assert bool(solution.converged.all()) and float(solution.residual.max()) < 1e-3
+    assert all(bool(part.converged.all()) for part in solution.parts)
     images = flow.to_images(solution.value)
-    assert 0.02 < float((images > 127).float().mean()) < 0.5  # strokes on black, not noise
+    if name == "mnist":  # strokes on black, not noise
+        assert 0.02 < float((images > 127).float().mean()) < 0.5
+    else:
+        assert 20 < float(images.float().std()) < 110 and len(solution.parts) == 48
 
 
 @torch.no_grad()
@@ -91,14 +94,3 @@ def test_the_cifar10_density_model_knows_smooth_pictures_from_noise() -> None:
     smooth, noise = (coarse * 255).clamp(0, 255), torch.randint(0, 256, (2, 3, 32, 32))
     bits = flow.bits_per_dim(torch.cat([smooth, noise]).byte())
     assert bool((bits[:2] < 4).all() and (bits[2:] > 7).all())
-
-
-@pytest.mark.slow
-@torch.no_grad()
-def test_samples_of_the_cifar10_density_model_are_verified() -> None:
-    flow = Flow.from_pretrained("cifar10")
-    solution = flow.solve(flow.sample_latents(2, 1.0, 0))
-    assert bool(solution.converged.all()) and len(solution.parts) == 48
-    assert all(bool(part.converged.all()) for part in solution.parts)
-    images = flow.to_images(solution.value)
-    assert 20 < float(images.float().std()) < 110

@@ -1,18 +1,13 @@
 """The wavefront against bisection, on layers that nobody has chosen."""
 
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mintnet import Auto, Bisection, MintLayer, Wavefront
 from registry import trained_layer
 
-FUZZ = settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+FUZZ = settings(max_examples=25)
 sizes = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
