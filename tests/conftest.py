@@ -2,13 +2,9 @@
 
 import os
 import pickle
-import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-
-if shutil.which("nvidia-smi") is None:  # before Triton is first imported, by whomever
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import numpy as np
 import pytest
@@ -50,29 +46,27 @@ def trained() -> Flow:
     return trained_flow()
 
 
-@pytest.fixture(scope="session")
-def trained_arrays() -> dict[str, np.ndarray]:
-    return dict(np.load(FIXTURES / "trained_mnist.npz"))
-
-
 @pytest.fixture
-def raises_with() -> Callable[..., AbstractContextManager[None]]:
-    """A context that expects an error of one type: one line, with all the given words in it."""
+def raises_with(tmp_path: Path) -> Callable[..., AbstractContextManager[None]]:
+    """A context that expects an error of one type: one line, with all the given words in it.
+
+    Words are not looked for in ``tmp_path``, which pytest names after the test.
+    """
 
     @contextmanager
     def check(kind: type[Exception], *words: object):  # type: ignore[no-untyped-def]
         with pytest.raises(kind) as info:
             yield
-        message = str(info.value)
+        message, *given = (str(s).replace(str(tmp_path), "TMP") for s in (info.value, *words))
         assert "\n" not in message, message
-        for word in words:
-            assert str(word) in message, f"{word!r} not in: {message}"
+        for word in given:
+            assert word in message, f"{word!r} not in: {message}"
 
     return check
 
 
-class Recordable(TorchDispatchMode):
-    """Refuses what a CUDA graph cannot record: data from the host, and waiting for the device."""
+class Capturable(TorchDispatchMode):
+    """Refuses what no CUDA graph can capture: data from the host, and waiting for the device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,9 +84,12 @@ class Recordable(TorchDispatchMode):
 
 
 @pytest.fixture
-def recordable() -> Callable[[], Recordable]:
-    """A context in which an operation that no CUDA graph can record is an error."""
-    return Recordable
+def capturable() -> Callable[[], Capturable]:
+    """A context in which an operation that no CUDA graph can capture is an error."""
+    return Capturable
+
+
+recordable = capturable
 
 
 @pytest.fixture

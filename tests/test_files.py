@@ -14,11 +14,16 @@ def names(folder):
 
 
 def test_a_new_file_and_one_in_the_place_of_another(tmp_path):
-    path = tmp_path / "new" / "folder" / "a.txt"
-    for text in (b"first", b"second"):
-        write_bytes(path, text)
-        assert path.read_bytes() == text
-    assert names(tmp_path) == ["a.txt", "folder", "new"]
+    """The ending of its name is kept for those who choose by it."""
+    path = tmp_path / "new" / "folder" / "a.png"
+    for colour in (1, 2):
+        with whole_file(path) as part:
+            Image.new("L", (2, 2), colour).save(part)
+        assert Image.open(path).getpixel((0, 0)) == colour
+    assert names(tmp_path) == ["a.png", "folder", "new"]
+    with pytest.raises(OSError) as info:
+        write_bytes(path / "below", b"y")  # a file where a folder should be
+    assert info.value.filename == str(path / "below")
 
 
 @pytest.mark.parametrize("mistake", [ValueError("mine"), KeyboardInterrupt(), OSError("no number")])
@@ -54,19 +59,6 @@ def test_it_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", lambda a, b: (told.append("replace"), replace(a, b)))
     write_bytes(tmp_path / "a", b"x")
     assert told == ["sync", "replace", "sync"]  # the file, its name, the folder
-
-
-def test_a_folder_in_the_way(tmp_path):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(OSError) as info:
-        write_bytes(tmp_path / "file" / "below", b"y")
-    assert info.value.filename == str(tmp_path / "file" / "below")
-
-
-def test_the_ending_of_the_name_is_kept_for_those_who_choose_by_it(tmp_path):
-    with whole_file(tmp_path / "a.png") as part:
-        Image.new("L", (2, 2)).save(part)
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_scraps_of_killed_processes(tmp_path):

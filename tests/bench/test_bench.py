@@ -5,22 +5,22 @@ import shlex
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 
-from mintnet import Flow, MintLayer, MintNet, Squeeze
+from mintnet import Flow, MintNet, Squeeze
 from mintnet.analysis import origin
 from mintnet.cli import bench, main
 from mintnet.data import load
 from mintnet.models import MintNetConfig
-from registry import tiny_flow
+from mintnet.models.base import parameter_count
+from registry import away_from_zero, jacobian, normal_mint, tiny_flow
 
 CPU = torch.device("cpu")
-family_net = bench.benchmarks("networks").family_net
-families, invert, properties, sample, train = (
-    bench.benchmarks(name) for name in ("families", "invert", "properties", "sample", "train")
-)
+NAMES = "families", "invert", "networks", "properties", "sample", "train"
+families, invert, networks, properties, sample, train = map(bench.benchmarks, NAMES)
 
 
 @pytest.fixture
@@ -67,18 +67,14 @@ def test_seconds_of_each_call_and_equal_bits(tf32) -> None:
     assert found["machine"]["tf32"] is False and tf32()
 
 
-def test_bits_that_differ_are_seen(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    flow, real = tiny_flow(4, 0), Flow.sample
-    seeds = iter([0, 1])
-    monkeypatch.setattr(Flow, "sample", lambda self, n, seed: real(self, n, seed=next(seeds)))
-    found = sample.bench_sample(flow, 4, calls=2)
+def test_bits_that_differ_and_steps_that_do_not_arrive_are_seen(monkeypatch, capsys) -> None:
+    flow, real, seeds = tiny_flow(4, 0), Flow.sample, iter([0, 1])
+    with monkeypatch.context() as patch:
+        patch.setattr(Flow, "sample", lambda self, n, seed: real(self, n, seed=next(seeds)))
+        found = sample.bench_sample(flow, 4, calls=2)
     assert found["identical"] is False and "speedup" not in found
     sample.print_sample(print, "tiny", found)
     assert "the bits DIFFER" in capsys.readouterr().out
-
-
-def test_a_step_that_does_not_arrive_shows_in_the_residual() -> None:
-    flow = tiny_flow(4, 0)
     with torch.no_grad():
         for layer in flow.net.layers():
             layer.weight2.mul_(30.0)
@@ -123,17 +119,14 @@ def test_a_training_step_is_timed_and_the_model_left_alone(tf32) -> None:
 
 
 def test_a_batch_that_does_not_fit_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object) -> None:
-        raise torch.OutOfMemoryError("no")
-
+    refuse = Mock(side_effect=torch.OutOfMemoryError("no"))
     monkeypatch.setattr(train, "training_step", refuse)
     (row,) = train.bench_train(tiny_flow(4, 0), "digits", CPU, (2,))["rows"]
     assert row == {"way": train.AS_TRAINED, "batch": 2, "failure": "does not fit in memory"}
-
-
-def test_the_work_is_counted_without_masked_weights() -> None:
     net = MintNet(MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,)))
-    assert 3 * train.unmasked_flops(net, (1, 4, 4)) == 7680
+    assert 3 * train.unmasked_flops(net, (1, 4, 4)) == 7680  # without masked weights
+    assert parameter_count(net.layers()[0]) == net.layers()[0].parameter_count()
+    assert parameter_count(torch.nn.Linear(3, 2)) == 8
 
 
 def test_properties_are_those_of_the_paper_but_for_glow(capsys, tmp_path: Path) -> None:
@@ -151,18 +144,12 @@ def test_properties_are_those_of_the_paper_but_for_glow(capsys, tmp_path: Path) 
 
 def test_checks_can_fail() -> None:
     """Each check on something that lacks the property, made by hand."""
-
-    class Wrong(Squeeze):
-        def transform(self, x):
-            return 2 * super().transform(x)[0], x.new_zeros(len(x))
-
-    squeeze = Squeeze(2, (1, 4, 4)).double()
+    squeeze, wrong = (Squeeze(2, (1, 4, 4)).double() for _ in range(2))
+    wrong.transform = lambda x: (2 * squeeze.transform(x)[0], x.new_zeros(len(x)))
     assert properties.exact_likelihood(squeeze).holds
-    assert not properties.exact_likelihood(Wrong(2, (1, 4, 4)).double()).holds
+    assert not properties.exact_likelihood(wrong).holds
     assert not properties.non_volume_preserving(squeeze).holds
-    small, large = (MintLayer(1, 2, (size, size)).double() for size in (4, 8))
-    for layer in (small, large):
-        torch.nn.init.normal_(layer.weight1)
+    small, large = (normal_mint(1, 2, (size, size), std=1.0).double() for size in (4, 8))
     assert not properties.analytic_inverse(small, large).holds
 
 
@@ -179,7 +166,7 @@ def test_families_are_trained_evaluated_and_sampled(capsys, tmp_path: Path) -> N
 
 def test_a_step_of_a_family_that_is_not_finite_moves_nothing() -> None:
     data = load("digits", "train")
-    density = families.Density(family_net("planar", (1, 8, 8), 1), data, 0.01)
+    density = families.Density(networks.family_net("planar", (1, 8, 8), 1), data, 0.01)
     with torch.no_grad():
         density.bits((data.images[:99] + torch.rand(99, 1, 8, 8)) / 17)  # sets normalizations
         list(density.net.parameters())[-1].fill_(float("nan"))
@@ -249,3 +236,22 @@ def test_the_commit_is_of_this_checkout_or_the_version_stands_in(tmp_path, monke
     assert len(origin.commit()) == 12 and head.startswith(origin.commit())
     file.write_text("changed")
     assert origin.commit().endswith("-dirty")
+
+
+@pytest.mark.parametrize("name", networks.FAMILIES)
+def test_a_family_is_what_it_says(name: str) -> None:
+    torch.manual_seed(0)
+    net = (
+        away_from_zero(networks.family_net(name, (1, 8, 8), depth=1, width=8), 1, 0.7)
+        .double()
+        .eval()
+    )
+    x = torch.randn(2, 1, 8, 8, dtype=torch.float64)
+    with torch.no_grad():
+        z, log_det = net(x)
+        solution = net.solve(z)
+    assert bool(solution.converged.all()), solution.message
+    torch.testing.assert_close(solution.value, x, rtol=1e-7, atol=1e-7)
+    expected = torch.linalg.slogdet(jacobian(lambda x: net(x)[0], x))[1].detach()
+    error = float((log_det - expected).abs().max())
+    assert (error < 1e-8) is networks.FAMILIES[name].exact, error

@@ -1,12 +1,14 @@
 """The Mint layer against Eq. 2 written out, and its sign constraint."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
 
 from mintnet import MintLayer, paired_mint
 from mintnet.bijections.mint import constrained
-from mintnet.calculus import Function, MaskedConv2d, activation, variable
+from mintnet.calculus import Function, MaskedConv2d, variable
 from registry import away_from_zero
 
 
@@ -110,12 +112,9 @@ def test_the_sign_constraint_changes_only_centre_diagonal_taps(upper, kernel_siz
     for out, into, m, n in changed:
         assert (m, n) == (r, r) and out // k == into // k
     torch.testing.assert_close(w2.abs(), raw.abs(), rtol=0, atol=0)
-    for channel in range(c):
-        for i in range(k):
-            for j in range(k):
-                a, b = channel * k + i, channel * k + j
-                product = w3[channel, a, r, r] * w2[a, b, r, r] * w1[b, channel, r, r]
-                assert float(product) > 0
+    for channel, i, j in itertools.product(range(c), range(k), range(k)):
+        a, b = channel * k + i, channel * k + j
+        assert float(w3[channel, a, r, r] * w2[a, b, r, r] * w1[b, channel, r, r]) > 0
     assert not bool((w2 * ~layer.mask2).any())
 
 
@@ -141,39 +140,29 @@ def test_t_stays_clear_of_0() -> None:
     torch.testing.assert_close(old.t.flatten()[:4], -old.raw_t.flatten()[:4])
 
 
-def test_fresh_layers_are_near_the_identity() -> None:
-    for form in ("softplus", "absolute"):
-        layer = MintLayer(3, 8, (4, 4), t_form=form)
+@pytest.mark.parametrize("form", ["softplus", "absolute"])
+def test_a_fresh_pair_is_lower_then_upper_and_near_the_identity(form: str) -> None:
+    x = torch.randn(2, 3, 4, 4)
+    pair = paired_mint(3, 8, (4, 4), "tanh", 5, form).parts
+    assert [layer.ordering.upper for layer in pair] == [False, True]
+    for layer in pair:
+        assert (layer.activation_name, layer.kernel_size, layer.t_form) == ("tanh", 5, form)
         torch.testing.assert_close(layer.t, torch.ones(3, 4, 4))
-        x = torch.randn(2, 3, 4, 4)
         y, log_det = layer(x)
         assert float((y - x - layer.bias3.reshape(3, 1, 1)).abs().max()) < 0.1
         assert float(log_det.abs().max()) < 0.1
 
 
-def test_a_pair_is_lower_then_upper() -> None:
-    pair = paired_mint(2, 3, (3, 3), "tanh", 5, "absolute")
-    assert [part.ordering.upper for part in pair.parts] == [False, True]
-    assert {(p.activation_name, p.kernel_size, p.t_form) for p in pair.parts} == {
-        ("tanh", 5, "absolute")
-    }
-
-
-def test_masked_weights_do_nothing() -> None:
-    layer = away_from_zero(MintLayer(2, 2, (3, 3)).double(), 1)
-    x = torch.randn(1, 2, 3, 3, dtype=torch.float64)
-    before = layer(x)
+def test_masked_weights_do_nothing_and_are_not_counted() -> None:
+    layer = away_from_zero(MintLayer(2, 3, (4, 5)).double(), 1)
+    x = torch.randn(1, 2, 4, 5, dtype=torch.float64)
+    before, masks = layer(x), (layer.mask1, layer.mask2, layer.mask3)
+    assert layer.parameter_count() == sum(int(mask.sum()) for mask in masks) + 6 + 6 + 2 + 40
     with torch.no_grad():
-        for i in (1, 2, 3):
-            getattr(layer, f"weight{i}")[~getattr(layer, f"mask{i}")] = 1e6
+        for weight, mask in zip((layer.weight1, layer.weight2, layer.weight3), masks, strict=True):
+            weight[~mask] = 1e6
     after = layer(x)
     assert torch.equal(before[0], after[0]) and torch.equal(before[1], after[1])
-
-
-def test_parameter_count_counts_what_is_not_masked() -> None:
-    layer = MintLayer(2, 3, (4, 5))
-    seen = sum(int(getattr(layer, f"mask{i}").sum()) for i in (1, 2, 3))
-    assert layer.parameter_count() == seen + 6 + 6 + 2 + 40
     assert MintLayer(1, 1, (1, 1), kernel_size=1).parameter_count() == 7
 
 
@@ -192,7 +181,3 @@ def test_parameter_count_counts_what_is_not_masked() -> None:
 def test_bad_arguments(arguments: dict, words, raises_with) -> None:
     with raises_with(ValueError, *words):
         MintLayer(**{"channels": 1, "filters": 2, "size": (4, 4), **arguments})
-
-
-def test_activation_by_name() -> None:
-    assert type(activation("tanh")).__name__ == "Tanh"

@@ -36,10 +36,11 @@ MISTAKES = [
     (["sample", "empty"], ["empty", "config.json"]),
     (["info", "words.txt"], ["words.txt"]),
     (["info", "folder"], ["mintnet train folder", "cifar10"]),
-    *(
-        (["train", "digits", "--schedule", "cosine", f"--{name}", 0.5], [name, "--schedule"])
-        for name in ("milestones", "hold")
+    (
+        ["train", "digits", "--schedule", "cosine", "--milestones", 0.5],
+        ["milestones", "--schedule"],
     ),
+    (["train", "digits", "--muon", "--weight-decay", 0.1], ["Muon", "weight decay"]),
     (["train", "digits-classifer"], ["digits-classifer", "digits-classifier"]),
     (["bench", "invert", MODEL, "--repeats", 0], ["--repeats"]),
     (["bench", "invert", MODEL, "--count", 0], ["--count"]),

@@ -2,16 +2,16 @@
 
 import gzip
 import pickle
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from mintnet.data import DataError
-
-RaisesDataError = Callable[..., AbstractContextManager[None]]
+from registry import idx_bytes
 
 
 @pytest.fixture
@@ -20,22 +20,8 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture
-def raises_data_error(tmp_path: Path) -> RaisesDataError:
-    """A context that expects a DataError: one line, with all the given words in it.
-
-    Pytest names ``tmp_path`` after the test, so words are not looked for in it.
-    """
-
-    @contextmanager
-    def check(*words: object) -> Iterator[None]:
-        with pytest.raises(DataError) as info:
-            yield
-        message = str(info.value).replace(str(tmp_path), "TMP")
-        assert "\n" not in message
-        for word in words:
-            assert str(word).replace(str(tmp_path), "TMP") in message
-
-    return check
+def raises_data_error(raises_with) -> Callable[..., AbstractContextManager[None]]:
+    return partial(raises_with, DataError)
 
 
 @pytest.fixture
@@ -48,11 +34,6 @@ def swap() -> Callable[[Path, Path], None]:
         two.write_bytes(first)
 
     return exchange
-
-
-def idx_bytes(array: np.ndarray) -> bytes:
-    header = bytes([0, 0, 8, array.ndim]) + b"".join(n.to_bytes(4, "big") for n in array.shape)
-    return header + array.tobytes()
 
 
 @pytest.fixture

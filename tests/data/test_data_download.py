@@ -13,23 +13,6 @@ from mintnet.data import download, get, load, verify
 from mintnet.data.published import ARCHIVES, CIFAR10_BINARY, CIFAR10_PYTHON, MNIST, md5
 
 
-class Server(http.server.ThreadingHTTPServer):
-    """A mirror on this machine: the files it has and the names it was asked for."""
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.files: dict[str, bytes] = {}
-        self.asked: list[str] = []
-        self.url = f"http://127.0.0.1:{self.server_port}"
-        self.thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
-        self.thread.start()
-
-    def stop(self):
-        self.shutdown()
-        self.server_close()
-        self.thread.join()
-
-
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         name = self.path.lstrip("/")
@@ -46,13 +29,17 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch):
-    server = Server()
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr(download, "MNIST_MIRRORS", (server.url,))
-    monkeypatch.setattr(download, "CIFAR10_MIRRORS", (server.url,))
-    yield server
-    server.stop()
+    """A mirror on this machine: the files it has and the names it was asked for."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.files, server.asked = {}, []
+        server.url = f"http://127.0.0.1:{server.server_port}"
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.setenv(name, "127.0.0.1")
+        for name in ("MNIST_MIRRORS", "CIFAR10_MIRRORS"):
+            monkeypatch.setattr(download, name, (server.url,))
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server
+        server.shutdown()
 
 
 @pytest.fixture
@@ -94,16 +81,19 @@ def statuses(name, folder):
     return [status for _, status in verify(name, folder)]
 
 
-def test_mnist_is_downloaded_once(tmp_path, server, mnist):
-    server.files = mnist
-    assert statuses("mnist", tmp_path) == ["missing"] * 4
-    files = get("mnist", tmp_path)
-    assert [f.relative_to(tmp_path).as_posix() for f in files] == [f"mnist/{n}.gz" for n in MNIST]
-    assert statuses("mnist", tmp_path) == ["verified"] * 4
-    assert sorted(os.listdir(tmp_path / "mnist")) == sorted(mnist)
-    assert len(load("mnist", "train", tmp_path)) == 7
-    assert get("mnist", tmp_path) == files
-    assert len(server.asked) == 4
+@pytest.mark.parametrize("name", ["mnist", "cifar10"])
+def test_a_set_is_downloaded_once(tmp_path, server, mnist, cifar10, name):
+    server.files = {**mnist, **cifar10}
+    names = {"mnist": [f"{file}.gz" for file in MNIST], "cifar10": list(CIFAR10_BINARY)}[name]
+    assert statuses(name, tmp_path) == ["missing"] * len(names)
+    files = get(name, tmp_path)
+    assert [f.relative_to(tmp_path).as_posix() for f in files] == [f"{name}/{n}" for n in names]
+    assert statuses(name, tmp_path) == ["verified"] * len(names)
+    assert sorted(os.listdir(tmp_path / name)) == sorted(names)
+    assert len(load(name, "train", tmp_path)) == {"mnist": 7, "cifar10": 15}[name]
+    assert get(name, tmp_path) == files
+    asked = {"mnist": sorted(names), "cifar10": ["cifar-10-binary.tar.gz"]}[name]
+    assert sorted(server.asked) == asked
 
 
 def test_only_what_is_missing_is_downloaded_and_its_content_counts(
@@ -137,7 +127,8 @@ def test_wrong_downloads_leave_nothing_behind(tmp_path, server, mnist, raises_da
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
 def test_no_network(tmp_path, server, raises_data_error, name):
-    server.stop()
+    server.shutdown()
+    server.server_close()
     first = {"mnist": "train-images-idx3-ubyte.gz", "cifar10": "cifar-10-binary.tar.gz"}[name]
     with raises_data_error(
         f"{server.url}/{first} (ConnectionError)", f"put it at {tmp_path / name / first}"
@@ -156,17 +147,6 @@ def test_damaged_files_are_named_and_kept(tmp_path, server, mnist, raises_data_e
             get("mnist", tmp_path)
         assert files[2].read_bytes() == data
     assert server.asked == []
-
-
-def test_cifar10_is_downloaded_and_unpacked(tmp_path, server, cifar10):
-    server.files = cifar10
-    files = get("cifar10", tmp_path)
-    assert [f.name for f in files] == list(CIFAR10_BINARY)
-    assert statuses("cifar10", tmp_path) == ["verified"] * 6
-    assert sorted(os.listdir(tmp_path / "cifar10")) == sorted(CIFAR10_BINARY)
-    assert len(load("cifar10", "train", tmp_path)) == 15
-    assert get("cifar10", tmp_path) == files
-    assert server.asked == ["cifar-10-binary.tar.gz"]
 
 
 @pytest.mark.parametrize("version", ["binary", "python"])

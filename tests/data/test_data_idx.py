@@ -11,13 +11,9 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from mintnet.data import DataError, load
 from mintnet.data.idx import parse_idx
 from mintnet.data.published import MNIST, md5
+from registry import idx_bytes
 
 pytestmark = pytest.mark.filterwarnings("error")
-
-
-def to_idx(array):
-    shape = b"".join(n.to_bytes(4, "big") for n in array.shape)
-    return bytes([0, 0, 8, array.ndim]) + shape + array.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -35,7 +31,7 @@ def test_reads_every_spelling(tmp_path, write_mnist, packed, dotted, below):
 
 @given(arrays(np.uint8, array_shapes(min_dims=3, max_dims=3, max_side=5)), st.integers(1, 40))
 def test_images_survive_and_truncations_are_refused(array, lost):
-    data = to_idx(array)
+    data = idx_bytes(array)
     assert np.array_equal(parse_idx(data, "images"), array)
     with pytest.raises(DataError, match="expected"):
         parse_idx(data[: max(0, len(data) - lost)], "images")
@@ -47,7 +43,7 @@ def test_any_other_bytes_are_refused_or_whole(data, kind):
         array = parse_idx(data, kind)
     except DataError:
         return
-    assert to_idx(array) == data
+    assert idx_bytes(array) == data
 
 
 @pytest.mark.parametrize("name", ["train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz"])
@@ -91,20 +87,11 @@ def test_files_in_each_others_places(tmp_path, write_mnist, raises_data_error, s
             load("mnist", split, tmp_path)
 
 
-def test_images_of_one_split_with_labels_of_the_other(tmp_path, write_mnist, raises_data_error):
-    write_mnist(tmp_path, packed=False)
-    (tmp_path / "t10k-labels-idx1-ubyte").replace(tmp_path / "train-labels-idx1-ubyte")
-    with raises_data_error("7 images and 4 labels"):
-        load("mnist", "train", tmp_path)
-    with raises_data_error("t10k-labels-idx1-ubyte[.gz]", "not there"):
-        load("mnist", "test", tmp_path)
-
-
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (to_idx(np.zeros((4, 28, 27), np.uint8)), "28x28 pixels; got 28x27"),
-        (to_idx(np.zeros((0, 28, 28), np.uint8)), "0 images and 4 labels"),
+        (idx_bytes(np.zeros((4, 28, 27), np.uint8)), "28x28 pixels; got 28x27"),
+        (idx_bytes(np.zeros((0, 28, 28), np.uint8)), "0 images and 4 labels"),
         (bytes([0, 0, 8, 3]) + b"\xff" * 12 + bytes(100), "got 116"),  # a header beyond belief
     ],
 )
@@ -115,7 +102,7 @@ def test_wrong_shapes_and_counts(tmp_path, write_mnist, raises_data_error, conte
         load("mnist", "test", tmp_path)
 
 
-def test_wrong_labels_and_no_images(tmp_path, write_mnist, raises_data_error):
+def test_labels_that_do_not_fit_their_images(tmp_path, write_mnist, raises_data_error):
     labels = {"train": np.full(7, 9, np.uint8), "test": np.full(4, 10, np.uint8)}
     write_mnist(tmp_path, packed=False, labels=labels)
     assert load("mnist", "train", tmp_path).labels.tolist() == [9] * 7
@@ -123,4 +110,10 @@ def test_wrong_labels_and_no_images(tmp_path, write_mnist, raises_data_error):
         load("mnist", "test", tmp_path)
     write_mnist(tmp_path, packed=False, counts=(7, 0))
     with raises_data_error("at least one", "0 images and 0 labels"):
+        load("mnist", "test", tmp_path)
+    write_mnist(tmp_path, packed=False)
+    (tmp_path / "t10k-labels-idx1-ubyte").replace(tmp_path / "train-labels-idx1-ubyte")
+    with raises_data_error("7 images and 4 labels"):
+        load("mnist", "train", tmp_path)
+    with raises_data_error("t10k-labels-idx1-ubyte[.gz]", "not there"):
         load("mnist", "test", tmp_path)

@@ -87,30 +87,25 @@ def test_a_missing_file_is_named(tmp_path, write_box, raises_data_error):
         load("imagenet32", "test", tmp_path)
 
 
-def test_swapped_halves_of_the_older_version(tmp_path, raises_data_error, monkeypatch):
-    monkeypatch.setattr(imagenet32, "COUNTS", {"train": 5, "test": 3})
-    np.save(tmp_path / "train_32x32.npy", np.zeros((3, 32, 32, 3), np.uint8))
-    np.save(tmp_path / "valid_32x32.npy", np.zeros((5, 32, 32, 3), np.uint8))
-    for split in ("train", "test"):
-        with raises_data_error(f"expected the {split} images", "swapped"):
-            load("imagenet32", split, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("array", "words"),
-    [
+def test_npy_with_wrong_content(tmp_path, raises_data_error, monkeypatch):
+    path = tmp_path / "valid_32x32.npy"
+    for array, words in (
         (np.zeros((2, 32, 32, 3), np.float32), "got float32 of shape (2, 32, 32, 3)"),
         (np.zeros((2, 64, 64, 3), np.uint8), "got uint8 of shape (2, 64, 64, 3)"),
         (np.zeros((2, 32, 3, 32), np.uint8), "got uint8 of shape (2, 32, 3, 32)"),
         (np.zeros((0, 32, 32, 3), np.uint8), "shape (0, 32, 32, 3)"),
         (np.zeros((), np.uint8), "got uint8 of shape ()"),
         (np.array([{}]), "truncated, damaged or something else"),
-    ],
-)
-def test_npy_with_wrong_content(tmp_path, raises_data_error, array, words):
-    np.save(tmp_path / "valid_32x32.npy", array, allow_pickle=True)
-    with raises_data_error(tmp_path / "valid_32x32.npy", words):
-        load("imagenet32", "test", tmp_path)
+    ):
+        np.save(path, array, allow_pickle=True)
+        with raises_data_error(path, words):
+            load("imagenet32", "test", tmp_path)
+    monkeypatch.setattr(imagenet32, "COUNTS", {"train": 5, "test": 3})
+    for name, count in (("train_32x32", 3), ("valid_32x32", 5)):
+        np.save(tmp_path / f"{name}.npy", np.zeros((count, 32, 32, 3), np.uint8))
+    for split in ("train", "test"):
+        with raises_data_error(f"expected the {split} images", "swapped"):
+            load("imagenet32", split, tmp_path)
 
 
 def test_truncated_and_foreign_files(tmp_path, write_box, raises_data_error):

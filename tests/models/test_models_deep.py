@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from mintnet import Flow
+from mintnet import Flow, FlowDistribution
+from mintnet.analysis import interpolate
 from mintnet.models.base_distribution import BASES
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig
 from registry import away_from_zero
@@ -64,12 +65,10 @@ def test_labels_classify_by_bayes_rule() -> None:
 
 
 def test_labels_that_do_not_fit(raises_with) -> None:  # type: ignore[no-untyped-def]
-    with raises_with(ValueError, "0 classes", "no labels"):
+    with raises_with(ValueError, "no classes", "no labels"):
         _flow().log_prob(IMAGES, labels=1)
     with raises_with(ValueError, "0 to 2"):
         _flow(3).log_prob(IMAGES, labels=3)
-    with raises_with(ValueError, "3 classes", "labels"):
-        _flow(3).encode(IMAGES)
     with raises_with(ValueError, "not class-conditional", "--labels"):
         _flow().classify(IMAGES)
     with raises_with(ValueError, "bound", "mean, importance"):
@@ -106,3 +105,26 @@ def test_bases_are_distributions_with_a_map_to_the_normal(name: str) -> None:
     density = base.log_prob(z).exp()
     assert abs(float(torch.trapezoid(density, z)) - 1) < 1e-4
     assert bool((z.diff() > 0).all())
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_as_a_distribution(temperature: float) -> None:
+    """The density at temperature T integrates to one for one pixel, and T = 1 is `log_prob`."""
+    flow = Flow(DeepConfig((1, 1, 1), (1,), (2,), (1,), (3,)), None, levels=2).double().eval()
+    away_from_zero(flow, 1, 2.0)
+    distribution = FlowDistribution(flow, temperature)
+    x = torch.linspace(-60, 60, 200_001, dtype=torch.float64).reshape(-1, 1, 1, 1)
+    with torch.no_grad():
+        p = flow.log_density(x, distribution._tempered).exp() * 2
+    assert abs(float(torch.trapezoid(p, x.flatten(), dim=0)) - 1) < 1e-3
+    images = torch.randint(0, 2, (3, 1, 1, 1)).byte()
+    if temperature == 1:
+        torch.testing.assert_close(distribution.log_prob(images), flow.log_prob(images))
+        assert distribution.dequantized().rsample((2,)).shape == (2, 1, 1, 1)
+    assert distribution.sample((2,)).shape == (2, 1, 1, 1)
+
+
+def test_interpolation_keeps_its_corners() -> None:
+    flow = _flow()
+    between = interpolate(flow, IMAGES[:4])
+    assert torch.equal(between[[0, 7, 56, 63]], IMAGES[:4])

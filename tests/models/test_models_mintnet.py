@@ -46,19 +46,20 @@ def test_outputs_of_the_authors_checkpoints(name, dtype, z_error, log_det_error)
 
 def test_lambda_of_imported_models(tmp_path: Path) -> None:
     grey = shutil.copy(FIXTURES / "original_density_grey.pth", tmp_path / "a.pth")
+    colour = shutil.copy(FIXTURES / "original_density_rgb.pth", tmp_path / "b.pth")
     assert import_original(grey).logit.lam == 1e-6
     assert import_original(grey, 0.03).logit.lam == 0.03
-    colour = shutil.copy(FIXTURES / "original_density_rgb.pth", tmp_path / "b.pth")
     assert import_original(colour).logit.lam == 0.05
     (tmp_path / "a.json").write_text('{"lambda_logit": 0.01}')
     assert import_original(grey).logit.lam == 0.01
     assert all(layer.t_form == "absolute" for layer in import_original(grey).net.layers())
 
 
-def test_log_density_by_change_of_variables() -> None:
-    """The whole way from pixels to the likelihood against autograd's Jacobian."""
-    flow = Flow(MintNetConfig((1, 2, 4), (1, 1), (2, 1)), 0.05, 16).double()
-    away_from_zero(flow, 3, 1.5)
+@pytest.mark.parametrize("couplings", [0, 3])
+def test_log_density_by_change_of_variables(couplings: int) -> None:
+    """The whole way from pixels to the likelihood against autograd's Jacobian, and by entries."""
+    flow = Flow(MintNetConfig((1, 2, 4), (1, 1), (2, 1), couplings=couplings), 0.05, 16).double()
+    away_from_zero(flow, 3, 1.2).eval()
     images = torch.randint(0, 16, (3, 1, 2, 4), dtype=torch.uint8)
     u = uniform_noise(5, 2, torch.arange(3), (1, 2, 4), torch.float64)
     x = (images.double() + u) / 16
@@ -71,6 +72,9 @@ def test_log_density_by_change_of_variables() -> None:
     torch.testing.assert_close(flow.log_prob(images, seed=5, draw=2), expected)
     bits = flow.bits_per_dim(images, seed=5, draw=2)
     torch.testing.assert_close(bits, -expected / (8 * np.log(2)))
+    entries = flow.log_prob_map(images, seed=5, draw=2)
+    assert entries.shape == images.shape
+    torch.testing.assert_close(entries.sum((1, 2, 3)), expected)
 
 
 @pytest.mark.parametrize("couplings", [0, 3])
@@ -100,31 +104,28 @@ def _net(**changes: object) -> dict[str, object]:
     return {"shape": [1, 4, 4], "pairs": [1], "filters": [2], **changes}
 
 
-@pytest.mark.parametrize(
-    ("file", "change", "words"),
-    [
-        ("model.safetensors", lambda data: data[: len(data) // 2], "model.safetensors is damaged"),
-        ("model.safetensors", None, "no model.safetensors"),
-        ("config.json", lambda _: b"{", "config.json is damaged"),
-        ("config.json", None, "no config.json"),
-    ],
-)
-def test_damaged_model_folders(saved: Path, raises_with, file, change, words) -> None:
-    path = saved / file
-    path.write_bytes(change(path.read_bytes())) if change else path.unlink()
-    with raises_with(ModelFileError, words):
-        Flow.load(saved)
-    with raises_with(ModelFileError, "no model", "elsewhere"):
-        Flow.load(saved / "elsewhere")
-
-
-def test_weights_that_are_not_finite(saved: Path, raises_with) -> None:
+def test_damaged_model_folders(saved: Path, raises_with) -> None:
+    whole = {path.name: path.read_bytes() for path in saved.iterdir()}
     flow = Flow.load(saved)
     with torch.no_grad():
         flow.net.layers()[0].bias3.fill_(float("nan"))
-    flow.save(saved)
-    with raises_with(ModelFileError, "NaN or infinite"):
-        Flow.load(saved)
+    flow.save(saved.parent / "nan")
+    for folder, words in ((saved.parent / "nan", "NaN or infinite"), (saved / "x", "no model")):
+        with raises_with(ModelFileError, words, folder):
+            Flow.load(folder)
+    weights = whole["model.safetensors"]
+    for file, content, words in (
+        ("model.safetensors", weights[: len(weights) // 2], "model.safetensors is damaged"),
+        ("model.safetensors", None, "no model.safetensors"),
+        ("config.json", b"{", "config.json is damaged"),
+        ("config.json", None, "no config.json"),
+    ):
+        for name, data in (whole | {file: content}).items():
+            (saved / name).unlink(missing_ok=True)
+            if data is not None:
+                (saved / name).write_bytes(data)
+        with raises_with(ModelFileError, words):
+            Flow.load(saved)
 
 
 @pytest.mark.parametrize(
@@ -170,14 +171,14 @@ def test_couplings_stand_after_squeezes_and_are_counted() -> None:
 
 
 def test_the_centre_of_the_logit_is_kept(tmp_path: Path) -> None:
-    config = MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,))
-    torch.manual_seed(0)
-    flow, images = Flow(config, 1e-6, centre=-6.5).eval(), torch.zeros(3, 1, 4, 4).byte()
+    config, images = MintNetConfig((1, 4, 4), (1,), (2,)), torch.zeros(3, 1, 4, 4).byte()
+    flow, plain = Flow(config, 1e-6, centre=-6.5).eval(), Flow(config, 1e-6)
     flow.save(tmp_path)
-    again, plain = Flow.load(tmp_path), Flow(config, 1e-6)
+    again = Flow.load(tmp_path)
     plain.load_state_dict(flow.state_dict())
-    assert torch.equal(again.bits_per_dim(images), flow.bits_per_dim(images))
-    assert (plain.bits_per_dim(images) - flow.bits_per_dim(images)).abs().min() > 0.1
+    bits = flow.bits_per_dim(images)
+    assert torch.equal(again.bits_per_dim(images), bits)
+    assert (plain.bits_per_dim(images) - bits).abs().min() > 0.1
     assert torch.equal(again.decode(again.encode(images)), images)
     # Black is where zeros are: an image of it, and one that is cut, look the same at the border.
     assert abs(float(flow.logit.transform(flow.dequantize(images))[0].mean())) < 0.5
@@ -256,8 +257,8 @@ def test_other_files_instead_of_checkpoints(tmp_path: Path, raises_with) -> None
 
 
 @pytest.mark.slow
-def test_the_trained_model_inverts_end_to_end(trained, trained_arrays) -> None:
-    images = torch.from_numpy(trained_arrays["images"])[:4]
+def test_the_trained_model_inverts_end_to_end(trained) -> None:
+    images = torch.from_numpy(np.load(FIXTURES / "trained_mnist.npz")["images"])[:4]
     assert torch.equal(trained.decode(trained.encode(images)), images)
 
 
@@ -313,22 +314,13 @@ def test_what_a_density_model_refuses(raises_with) -> None:
         flow.sample(3, seed=0, solver=FixedPoint(max_steps=1))
 
 
-CONFIG = MintNetConfig((1, 4, 4), pairs=(1, 1), filters=(3, 1))
-
-
-@pytest.mark.parametrize("couplings", [0, 3])
-def test_the_entries_sum_to_the_likelihood(couplings: int) -> None:
-    flow = Flow(replace(CONFIG, couplings=couplings), 0.05, levels=17).double()
-    away_from_zero(flow, 3, 1.2).eval()
-    images = torch.randint(0, 17, (5, 1, 4, 4), dtype=torch.uint8)
-    found = flow.log_prob_map(images, seed=2, draw=1)
-    assert found.shape == images.shape
-    torch.testing.assert_close(found.sum((1, 2, 3)), flow.log_prob(images, seed=2, draw=1))
-
-
 def test_entries_are_those_of_their_pixels() -> None:
     """With layers that move nothing, each pixel has its own density after the logit."""
-    flow = Flow(CONFIG, 0.05, levels=17).double().eval()
+    flow = (
+        Flow(MintNetConfig((1, 4, 4), pairs=(1, 1), filters=(3, 1)), 0.05, levels=17)
+        .double()
+        .eval()
+    )
     with torch.no_grad():
         for layer in flow.net.layers():
             layer.weight3.zero_()

@@ -16,8 +16,6 @@ from mintnet.models.locate import load_model
 from mintnet.models.storage import SHIPPED, WEIGHTS
 from registry import FIXTURES
 
-LABELS = [7, 2, 1, 0, 4, 1, 4, 9]
-
 
 @pytest.mark.parametrize("name", sorted({"mnist", "mnist-classifier", "cifar10", *SHIPPED}))
 def test_every_shipped_model_loads_and_stays_small(name: str) -> None:
@@ -47,20 +45,25 @@ def test_the_shipped_weights_are_those_of_the_record(name: str) -> None:
 
 
 @torch.no_grad()
-def test_the_mnist_classifier_reads_digits_and_gives_them_back() -> None:
-    images = torch.from_numpy(np.load(FIXTURES / "trained_mnist.npz")["images"])
-    classifier = Classifier.from_pretrained("mnist")
-    assert classifier(images).argmax(1).tolist() == LABELS
-    classifier.double()
-    found = classifier.solve(classifier.features(images[:1]))
+def test_the_mnist_classifier_reads_digits() -> None:
+    images = torch.from_numpy(np.load(FIXTURES / "trained_mnist.npz")["images"])[:4]
+    assert Classifier.from_pretrained("mnist")(images).argmax(1).tolist() == [7, 2, 1, 0]
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_the_mnist_classifier_gives_digits_back() -> None:
+    image = torch.from_numpy(np.load(FIXTURES / "trained_mnist.npz")["images"])[:1]
+    classifier = Classifier.from_pretrained("mnist").double()
+    found = classifier.solve(classifier.features(image))
     assert bool(found.solution.converged.all())
-    assert torch.equal(classifier.to_images(found.images), images[:1])
+    assert torch.equal(classifier.to_images(found.images), image)
     assert float(found.padding_energy.max()) < 1e-20
 
 
 @torch.no_grad()
 def test_the_mnist_density_model_knows_digits() -> None:
-    flow, images = Flow.from_pretrained("mnist"), mnist_slice().images[:32]
+    flow, images = Flow.from_pretrained("mnist"), mnist_slice().images[:8]
     torch.manual_seed(0)
     known = float(flow.bits_per_dim(images).mean())
     assert 0.8 < known < 1.1  # the whole test set has 0.978
@@ -69,14 +72,17 @@ def test_the_mnist_density_model_knows_digits() -> None:
 
 
 @torch.no_grad()
-def test_samples_of_the_mnist_density_model_are_verified() -> None:
-    flow = Flow.from_pretrained("mnist")
-    torch.manual_seed(0)
-    solution = flow.net.solve(flow.sample_latents(2, 1.0, 0))
-    assert bool(solution.converged.all())
-    assert float(solution.residual.max()) < 1e-3
+@pytest.mark.parametrize("name", ["mnist", pytest.param("cifar10", marks=pytest.mark.slow)])
+def test_samples_of_density_models_are_verified(name: str) -> None:
+    flow = Flow.from_pretrained(name)
+    solution = flow.solve(flow.sample_latents(2, 1.0, 0))
+    assert bool(solution.converged.all()) and float(solution.residual.max()) < 1e-3
+    assert all(bool(part.converged.all()) for part in solution.parts)
     images = flow.to_images(solution.value)
-    assert 0.02 < float((images > 127).float().mean()) < 0.5  # strokes on black, not noise
+    if name == "mnist":  # strokes on black, not noise
+        assert 0.02 < float((images > 127).float().mean()) < 0.5
+    else:
+        assert 20 < float(images.float().std()) < 110 and len(solution.parts) == 48
 
 
 @torch.no_grad()
@@ -88,14 +94,3 @@ def test_the_cifar10_density_model_knows_smooth_pictures_from_noise() -> None:
     smooth, noise = (coarse * 255).clamp(0, 255), torch.randint(0, 256, (2, 3, 32, 32))
     bits = flow.bits_per_dim(torch.cat([smooth, noise]).byte())
     assert bool((bits[:2] < 4).all() and (bits[2:] > 7).all())
-
-
-@pytest.mark.slow
-@torch.no_grad()
-def test_samples_of_the_cifar10_density_model_are_verified() -> None:
-    flow = Flow.from_pretrained("cifar10")
-    solution = flow.solve(flow.sample_latents(2, 1.0, 0))
-    assert bool(solution.converged.all()) and len(solution.parts) == 48
-    assert all(bool(part.converged.all()) for part in solution.parts)
-    images = flow.to_images(solution.value)
-    assert 20 < float(images.float().std()) < 110

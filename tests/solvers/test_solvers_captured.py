@@ -7,19 +7,11 @@ import torch
 from torch import Tensor
 
 from mintnet import FixedPoint, MintLayer
-from mintnet.solvers import captured
-from mintnet.solvers.captured import CapturedSteps, TensorFunction
+from mintnet.solvers.captured import CapturedSteps, TensorFunction, captured_steps
 from mintnet.solvers.fixed_point import State
+from registry import normal_mint
 
 SOLVERS = [FixedPoint(), FixedPoint(tolerance=0.0, max_steps=9), FixedPoint(0.7, damped=True)]
-
-
-def _layer(channels: int = 2, upper: bool = False, seed: int = 0) -> MintLayer:
-    torch.manual_seed(seed)
-    layer = MintLayer(channels, 3, (5, 4), upper)
-    for parameter in layer.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    return layer.eval()
 
 
 def _state(layer: MintLayer, z: Tensor) -> State:
@@ -31,7 +23,7 @@ def _state(layer: MintLayer, z: Tensor) -> State:
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_captured_steps_are_eager_steps(solver: FixedPoint, channels: int, upper: bool) -> None:
-    layer = _layer(channels, upper)
+    layer = normal_mint(channels, 3, (5, 4), upper)
     z = layer(torch.randn(4, channels, 5, 4))[0]
     evaluate = layer.evaluator()
     eager = layer.solve(z, solver)
@@ -45,7 +37,7 @@ def test_captured_steps_are_eager_steps(solver: FixedPoint, channels: int, upper
 @torch.no_grad()
 def test_layers_of_one_shape_share_captured_steps() -> None:
     """Each run copies the weights in, so that steps captured with one layer solve another."""
-    first, second = _layer(seed=0), _layer(seed=1)
+    first, second = (normal_mint(2, 3, (5, 4), seed=seed) for seed in (0, 1))
     z = second(torch.randn(4, 2, 5, 4))[0]
     solver = FixedPoint(damped=True)
     steps = CapturedSteps(solver, first.evaluator(), _state(first, z))
@@ -57,8 +49,8 @@ def test_layers_of_one_shape_share_captured_steps() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_a_step_can_be_captured(recordable, solver: FixedPoint) -> None:  # type: ignore[no-untyped-def]
-    layer = _layer(3)
+def test_a_step_can_be_captured(capturable, solver: FixedPoint) -> None:  # type: ignore[no-untyped-def]
+    layer = normal_mint(3, 3, (5, 4))
     z = torch.randn(4, 3, 5, 4)
     blocks = layer.blocks()
     assert blocks is not None
@@ -71,13 +63,12 @@ def test_a_step_can_be_captured(recordable, solver: FixedPoint) -> None:  # type
             solver, blocks.evaluators[1], State.begin(block, torch.ones(4), block, given)
         ),
     ]
-    with recordable():
+    with capturable():
         for case in cases:
             case._step()
 
 
-def test_steps_are_captured_on_a_gpu_alone_and_old_ones_are_dropped(monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    layer = _layer()
-    z = torch.randn(4, 2, 5, 4)
+def test_steps_are_captured_on_a_gpu_alone() -> None:
+    layer, z = normal_mint(2, 3, (5, 4)), torch.randn(4, 2, 5, 4)
     assert isinstance(layer.evaluator(), TensorFunction)
-    assert captured.captured_steps(FixedPoint(), layer.evaluator(), _state(layer, z)) is None
+    assert captured_steps(FixedPoint(), layer.evaluator(), _state(layer, z)) is None

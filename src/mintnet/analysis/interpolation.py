@@ -24,11 +24,11 @@ def interpolate(flow: Flow, images: Tensor, solver: Solver | None = None) -> Ten
         >>> bool((interpolate(flow, four)[[0, 7, 56, 63]] == four).all())
         True
     """
-    return flow.decode(codes_between(flow.encode(images)), solver)
+    return flow.decode(codes_between(flow, flow.encode(images)), solver)
 
 
-def codes_between(codes: Tensor) -> Tensor:
-    """The 8 × 8 codes between four, (4, …) → (64, …).
+def codes_between(flow: Flow, codes: Tensor) -> Tensor:
+    """The 8 × 8 codes between four, (4, …) → (64, …), as Gaussian ones are mixed.
 
     With φ' that grows along a row and φ from row to row, both from `ANGLES`,
 
@@ -36,6 +36,7 @@ def codes_between(codes: Tensor) -> Tensor:
     """
     if len(codes) != 4:
         raise ValueError(f"expected four images to interpolate between; got {len(codes)}")
-    z1, z2, z3, z4 = codes
+    z1, z2, z3, z4 = flow.base.to_normal(codes)
     rows = [(cos(psi) * z1 + sin(psi) * z2, cos(psi) * z3 + sin(psi) * z4) for psi in ANGLES]
-    return torch.stack([cos(phi) * a + sin(phi) * b for phi in ANGLES for a, b in rows])
+    between = torch.stack([cos(phi) * a + sin(phi) * b for phi in ANGLES for a, b in rows])
+    return flow.base.from_normal(between)

@@ -119,7 +119,7 @@ def _measure_flow(
     chosen = torch.randperm(len(data), generator=generator)[:IMAGES]
     images = data.images[chosen].to(flow.device)
     if len(images) >= 4:
-        codes = codes_between(flow.encode(images[:4]))
+        codes = codes_between(flow, flow.encode(images[:4]))
         between = flow.solve(codes, solver, progress=stage("interpolation"))
         if bool(between.converged.all()):
             found.between = flow.to_images(between.value)

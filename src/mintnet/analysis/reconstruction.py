@@ -82,7 +82,7 @@ def pixel_error(flow: Flow, images: Tensor, y: Tensor) -> Tensor:
     An entry that is not a number counts as an error of 1, the largest there is.
     """
     x = (images.double() + 0.5) / flow.levels
-    pixels = flow.logit.invert(y.double())
+    pixels = flow.pixels.invert(y.double())
     return ((x - pixels) ** 2).nan_to_num(nan=1.0).clamp(max=1.0).flatten(1).mean(1)
 
 

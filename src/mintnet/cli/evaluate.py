@@ -35,6 +35,8 @@ class Evaluate(DataOptions, Command):
     """A run folder, a saved model folder or the name of a shipped model."""
     draws: int = 1
     """Dequantization draws for each image."""
+    bound: Literal["mean", "importance"] = "mean"
+    """Mean over draws, or the tighter bound: the logarithm of the mean likelihood."""
     count: Annotated[int | None, tyro.conf.arg(aliases=["-n"])] = None
     """How many images, from the first on; all if not given."""
     seed: int = 0
@@ -71,7 +73,8 @@ class Evaluate(DataOptions, Command):
         }
 
     def _density(self, opened: OpenModel, data: ImageData, devices: Devices) -> dict[str, Any]:
-        options = {"draws": self.draws, "seed": self.seed, "batch_size": self.batch_size}
+        options: dict[str, Any] = {"draws": self.draws, "seed": self.seed, "bound": self.bound}
+        options["batch_size"] = self.batch_size
         result = evaluate(opened.flow, data, devices=devices, **options)
         if is_first_process():
             console().print(

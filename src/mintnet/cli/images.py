@@ -15,7 +15,7 @@ from rich.console import Console
 from torch import Tensor
 
 from mintnet.analysis import codes_between, reconstruct, residual_check
-from mintnet.cli.command import Count, DataCommand, File, ModelCommand, check_positive
+from mintnet.cli.command import Count, DataCommand, File, ModelCommand, Whole, check_positive
 from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_check, strong, write
 from mintnet.figures import image_grid, paired_grid, save_picture
 
@@ -36,6 +36,8 @@ class Sample(ModelCommand):
     """Standard deviation of z; below 1, images are more alike and more typical."""
     seed: int = 0
     """Of the draws."""
+    label: Whole = None
+    """Of a class-conditional model: the class of all images; if not given, all by turns."""
     batch_size: int = 64
     """How many to invert at a time."""
 
@@ -43,12 +45,19 @@ class Sample(ModelCommand):
         check_positive(count=self.count, batch_size=self.batch_size)
         place, out = self._place(), console()
         flow, solver = self.open().flow, self.chosen_solver()
+        if self.label is not None and not 0 <= self.label < flow.classes:
+            raise ValueError(
+                f"--label {self.label}: the model has {flow.classes or 'no'} classes"
+                + (f", 0 to {flow.classes - 1}" if flow.classes else "")
+            )
         z = flow.sample_latents(self.count, self.temperature, self.seed)
         images = f"{self.count} image{'s' * (self.count > 1)}"
         started = time.perf_counter()
         with Tasks(out) as task:
             progress = task(f"drawing {images}")
-            solution = flow.solve(z, solver, batch_size=self.batch_size, progress=progress)
+            solution = flow.solve(
+                z, solver, labels=self.label, batch_size=self.batch_size, progress=progress
+            )
         seconds = time.perf_counter() - started
         drawn = flow.to_images(solution.require(REMEDY)).cpu()
         out.print(f"{images} in {seconds:.1f} s")
@@ -141,7 +150,7 @@ class Interpolate(DataCommand):
         if len(chosen) < 4 or not all(0 <= place < len(data) for place in chosen):
             raise ValueError(f"--images takes four places from 0 to {len(data) - 1}; got {names}")
         with Tasks(out) as task, torch.no_grad():
-            z = codes_between(flow.encode(data.images[chosen].to(flow.device)))
+            z = codes_between(flow, flow.encode(data.images[chosen].to(flow.device)))
             solution = flow.solve(z, solver, progress=task("64 images between four"))
         between = flow.to_images(solution.require(REMEDY))
         facts = residual_check(flow.net, solution)

@@ -93,12 +93,12 @@ class ImportOriginal(Command):
         known = {"preset": f"{preset}{'-classifier' * classifier}", "data": {"name": preset}}
         model.save(self.out, imported_from=self.checkpoint.name, **(known if preset else {}))
         if isinstance(model, Classifier):
-            layers, words = model.layers(), f"of {model.classes} classes"
+            count_of, words = len(model.layers()), f"of {model.classes} classes"
         else:
-            layers, words = model.net.layers(), f"λ = {model.logit.lam:g}"
+            count_of, words = len(model.net.layers()), f"λ = {model.logit.lam:g}"
         count = model.parameter_count()
         console().print(
-            f"{escape(str(self.checkpoint))}: {kind_of(model)} with {len(layers)} Mint layers for "
+            f"{escape(str(self.checkpoint))}: {kind_of(model)} with {count_of} Mint layers for "
             f"{by(model.shape)} images, {words}, {count:,} parameters\n{strong(self.out)}"
         )
         return {"out": self.out, **model.describe(), "parameters": count, "data": preset}

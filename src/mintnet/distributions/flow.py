@@ -7,11 +7,13 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Independent, Normal, constraints
+from torch.distributions import Distribution, Independent, Normal, Uniform, constraints
 from torch.distributions.transformed_distribution import TransformedDistribution
+from torch.distributions.transforms import SigmoidTransform
 
 from mintnet.distributions.transform import BijectionTransform
 from mintnet.models import Flow
+from mintnet.models.base_distribution import BASES
 from mintnet.precision import true_float32
 from mintnet.solvers import Solver
 
@@ -119,15 +121,31 @@ class FlowDistribution(Distribution):
         """
         flow, shape = self.flow, self.flow.net.output_shape or self.flow.shape
         zero = torch.zeros(*self.batch_shape, *shape, dtype=flow.dtype, device=flow.device)
-        base = Independent(Normal(zero, self.temperature), len(shape))
+        entry: Distribution = Normal(zero, self.temperature)
+        if flow.base_name == "logistic":
+            if self.temperature != 1:
+                raise ValueError("dequantized pixels of this model have temperature 1 alone")
+            entry = TransformedDistribution(Uniform(zero, zero + 1), [SigmoidTransform().inv])
+        base = Independent(entry, len(shape))
         # Two residual checks: one of both would blame the net for the rounding of white pixels.
-        ways = [BijectionTransform(f, solver=self.solver).inv for f in (flow.net, flow.logit)]
+        ways = [BijectionTransform(f, solver=self.solver).inv for f in (flow.net, flow.pixels)]
         return TransformedDistribution(base, ways, validate_args=self._validate_args)
 
     def _tempered(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """z / T in the place of z: N(z; 0, T²) = N(z / T; 0, 1) / T for each entry."""
+        """What stands for z at temperature T: u / T in the place of u, where u is the normal code.
+
+        The log-determinant has what makes the density right: N(u; 0, T²) = N(u / T; 0, 1) / T.
+        """
         z, log_det = self.flow.net.transform(y)
-        return z / self.temperature, log_det - self.flow.dimensions * math.log(self.temperature)
+        if self.temperature == 1:
+            return z, log_det
+        base, normal = self.flow.base, BASES["normal"]
+        u = base.to_normal(z)
+        cool = base.from_normal(u / self.temperature)
+        change = base.log_prob(z) - base.log_prob(cool)
+        change = change + normal.log_prob(u / self.temperature) - normal.log_prob(u)
+        change = change - math.log(self.temperature)
+        return cool, log_det + change.flatten(1).sum(1)
 
     def _images(self, value: Tensor) -> Tensor:
         """uint8 images from integers of any dtype; raises for anything else."""

@@ -124,7 +124,8 @@ class Sylvester(Bijection):
 
     def basis(self) -> Tensor:
         """Q, (D, M)."""
-        columns = torch.eye(*self.reflections.T.shape).to(self.reflections)
+        raw, shape = self.reflections, self.reflections.T.shape
+        columns = torch.eye(*shape, dtype=raw.dtype, device=raw.device)
         for v in self.reflections:
             columns = columns - torch.outer(v, v @ columns) * (2 / (v @ v))
         return columns

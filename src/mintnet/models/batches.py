@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count, repeat
 
 import torch
 from torch import Tensor
 
-from mintnet.solvers import Solution, Solver, System
+from mintnet.bijections import Bijection, TriangularBijection
+from mintnet.bijections.base import check_solver
+from mintnet.solvers import Auto, Solution, Solver, System
 
 Progress = Callable[[int, int], None]  # called with how much is done and how much there is
 
@@ -38,3 +41,18 @@ def join_solutions(solutions: Sequence[Solution]) -> Solution:
     names = ("value", "status", "residual", "steps", "evaluations")
     joined = {name: torch.cat([getattr(each, name) for each in solutions]) for name in names}
     return Solution(name=solutions[0].name, parts=parts, **joined)
+
+
+def reporting(solver: Solver | None, net: Bijection, batches: int, progress: Progress) -> Reporting:
+    """A solver that tells how many layers of how many in all batches are solved."""
+    check_solver(solver)
+    layers = sum(isinstance(leaf, TriangularBijection) for leaf in net.leaves())
+    total, solved = layers * batches, count(1)
+    return Reporting(solver or Auto(), lambda: progress(next(solved), total))
+
+
+def in_batches(size: int, function: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
+    """``function`` of the inputs, that many samples at a time; None stays None."""
+    parts = [repeat(None) if tensor is None else tensor.split(size) for tensor in inputs]
+    results = [function(*batch) for batch in zip(*parts, strict=False)]
+    return results[0] if len(results) == 1 else torch.cat(results)

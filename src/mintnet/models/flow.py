@@ -15,22 +15,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import count, repeat
+from itertools import repeat
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from mintnet.bijections import Bijection, Logit, Rescale, TriangularBijection
-from mintnet.bijections.base import check_solver
+from mintnet.bijections import Bijection, Logit, Rescale
 from mintnet.models.base import Model, choose
 from mintnet.models.base_distribution import BASES
-from mintnet.models.batches import Progress, Reporting, join_solutions
+from mintnet.models.batches import Progress, in_batches, join_solutions, reporting
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet
 from mintnet.models.mintnet import PRESETS, MintNet, MintNetConfig
 from mintnet.models.noise import uniform_noise
 from mintnet.precision import true_float32
-from mintnet.solvers import REMEDY, Auto, Solution, Solver
+from mintnet.solvers import REMEDY, Solution, Solver
 
 Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
 
@@ -125,17 +124,9 @@ class Flow(Model):
 
         With one draw, a lower bound of log P(v) in expectation. ``seed``, ``draw`` (the first of
         the ``draws``) and ``index``, (batch,), the images' places in their data set (from 0 if not
-        given), fix the noise.
-
-        Args:
-            images: uint8.
-            seed: of the noise.
-            draw: which noise.
-            index: which images these are.
-            labels: of a class-conditional model: one for all images, or (batch,).
-            draws: how many draws of noise are taken.
-            bound: ``mean`` of the draws' nats, or ``importance``: the logarithm of the mean of
-                their likelihoods, a tighter bound.
+        given), fix the noise. ``labels`` are those of a class-conditional model, one for all images
+        or (batch,). ``bound`` is the ``mean`` of the draws' nats, or ``importance``, which is
+        tighter: the logarithm of the mean of their likelihoods.
         """
         if bound not in BOUNDS:
             raise ValueError(f"unknown bound {bound!r}; choose one of {', '.join(BOUNDS)}")
@@ -182,7 +173,7 @@ class Flow(Model):
         """Nats of each entry of the images, (batch, C, H, W), which sum to `log_prob`."""
 
         def entries(x: Tensor, context: Tensor | None) -> Tensor:
-            net = self._given(context)
+            net = self.given(context)
             y, slopes_of_pixels = self.pixels.log_slopes(x)
             z, slopes = net.log_slopes(y)
             density = self.base.log_prob(net.to_input_order(z))
@@ -206,7 +197,7 @@ class Flow(Model):
     ) -> Tensor:
         """log p(x) − D log L of pixels x in (0, 1), (batch,), by this transform or the net's."""
         y, log_det_pixels = self.pixels.transform(x)
-        z, log_det = (transform or self._given(context).transform)(y)
+        z, log_det = (transform or self.given(context).transform)(y)
         bins = self.dimensions * math.log(self.levels)
         return self.base.log_prob(z).flatten(1).sum(1) + log_det + log_det_pixels - bins
 
@@ -226,21 +217,22 @@ class Flow(Model):
         return -nats / (self.dimensions * math.log(2))
 
     def context(self, labels: Tensor | int | None, count: int) -> Tensor | None:
-        """One-hot labels of ``count`` images, (count, classes); None without classes."""
-        if (labels is None) != (self.classes == 0):
-            given = "none" if labels is None else "some"
-            raise ValueError(
-                f"this model has {self.classes} classes and takes "
-                f"{'labels' if self.classes else 'no labels'}; got {given}"
-            )
+        """One-hot labels of ``count`` images, (count, classes); None without classes.
+
+        Labels that are not given are all classes by turns: 0, 1, …
+        """
         if labels is None:
-            return None
+            if not self.classes:
+                return None
+            labels = torch.arange(count) % self.classes
+        if not self.classes:
+            raise ValueError("this model has no classes, so that it takes no labels")
         labels = torch.as_tensor(labels, device=self.device).expand(count)
         if labels.dtype.is_floating_point or bool(((labels < 0) | (labels >= self.classes)).any()):
             raise ValueError(f"labels are whole numbers from 0 to {self.classes - 1}")
         return torch.nn.functional.one_hot(labels.long(), self.classes).to(self.dtype)
 
-    def _given(self, context: Tensor | None) -> Bijection:
+    def given(self, context: Tensor | None) -> Bijection:
         """The network, for samples with a context where there is one."""
         if context is None:
             return self.net
@@ -253,8 +245,11 @@ class Flow(Model):
         centres = (images.to(self.dtype) + 0.5) / self.levels
         context = self.context(labels, len(images))
         with true_float32():
-            return self._batched(
-                lambda x, c: self._given(c)(self.pixels.transform(x)[0])[0], centres, context
+            return in_batches(
+                self.batch_size,
+                lambda x, c: self.given(c)(self.pixels.transform(x)[0])[0],
+                centres,
+                context,
             )
 
     @torch.no_grad()
@@ -309,8 +304,6 @@ class Flow(Model):
         A class-conditional model without ``labels`` takes its classes by turns.
         """
         z = self.sample_latents(count, temperature, seed)
-        if labels is None and self.classes:
-            labels = torch.arange(count) % self.classes
         return self.decode(z, solver, labels=labels, batch_size=batch_size, progress=progress)
 
     def sample_latents(
@@ -334,13 +327,13 @@ class Flow(Model):
             found["logit_lambda"] = self.pixels.lam
             found |= {"centre": self.pixels.centre} if self.pixels.centre else {}
         else:
-            found["pixels"] = "rescaled"
+            found["input"] = "rescaled"
         return {**found, "levels": self.levels, "base": self.base_name}
 
     @classmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
         net = (DeepConfig if "blocks" in config["net"] else MintNetConfig)(**config["net"])
-        lam = None if config.get("pixels") == "rescaled" else float(config["logit_lambda"])
+        lam = None if config.get("input") == "rescaled" else float(config["logit_lambda"])
         centre = float(config.get("centre", 0.0))
         return cls(net, lam, int(config["levels"]), centre, config.get("base"))
 
@@ -361,14 +354,7 @@ class Flow(Model):
             return function(self.dequantize(images, seed, draw, places), context)
 
         with true_float32():
-            return self._batched(one_batch, images, context, places)
-
-    def _batched(self, function: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
-        """``function`` of the inputs, batch by batch."""
-        size = self.batch_size
-        parts = [repeat(None) if tensor is None else tensor.split(size) for tensor in inputs]
-        results = [function(*batch) for batch in zip(*parts, strict=False)]
-        return results[0] if len(results) == 1 else torch.cat(results)
+            return in_batches(self.batch_size, one_batch, images, context, places)
 
     def _solved(
         self,
@@ -386,9 +372,6 @@ class Flow(Model):
         context = self.context(labels, len(z))
         contexts = repeat(None) if context is None else context.split(size)
         if progress is not None:
-            check_solver(solver)
-            layers = sum(isinstance(leaf, TriangularBijection) for leaf in self.net.leaves())
-            total, solved = layers * len(batches), count(1)
-            solver = Reporting(solver or Auto(), lambda: progress(next(solved), total))
+            solver = reporting(solver, self.net, len(batches), progress)
         for batch, given in zip(batches, contexts, strict=False):
-            yield self._given(given).solve(batch, solver)
+            yield self.given(given).solve(batch, solver)

@@ -7,8 +7,10 @@ from typing import Any
 
 import torch
 
+from mintnet.bijections import Logit
 from mintnet.data import ImageData
 from mintnet.models.classifier import CLASSIFIERS, PIXELS, Classifier
+from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet
 from mintnet.models.flow import Flow
 from mintnet.models.labelled import ImageClassifier
 from mintnet.models.locate import load_flow, load_model, locate
@@ -17,7 +19,7 @@ from mintnet.models.resnet import ResNet, ResNetConfig
 from mintnet.models.storage import read_config
 from mintnet.training.data import stream
 from mintnet.training.folder import RunError
-from mintnet.training.recipe import Recipe, data_and_kind
+from mintnet.training.recipe import DEEP, Recipe, data_and_kind
 from mintnet.training.task import ClassificationTask, DensityTask, Task, check_labels
 
 WARMUP = 200
@@ -38,8 +40,11 @@ def options_of_model(preset: str, given: dict[str, Any]) -> dict[str, Any]:
     if kind == "flow":
         flow = load_flow(given["init"])
         net = flow.net.config
-        taken |= {option: getattr(net, option) for option in NETWORK}
-        taken |= {"logit_lambda": flow.logit.lam, "centre": flow.logit.centre}
+        own = DEEP if isinstance(net, DeepConfig) else NETWORK
+        taken |= {option: getattr(net, option) for option in own}
+        taken |= {"labels": True} if flow.classes else {}
+        if isinstance(flow.pixels, Logit):
+            taken |= {"logit_lambda": flow.pixels.lam, "centre": flow.pixels.centre}
         if name == "folder":
             taken |= {"size": net.shape[1], "grey": net.shape[0] == 1}
     return {name: value for name, value in taken.items() if given.get(name) is None}
@@ -59,17 +64,48 @@ def build_task(recipe: Recipe, data: ImageData) -> Task:
 def _density(recipe: Recipe, data: ImageData) -> DensityTask:
     if recipe.label_smoothing:
         raise RunError(f"{recipe.preset} is a density model; it has no labels to smooth")
-    config = PRESETS.get(recipe.preset) or folder_config(data.shape)
+    deep = DEEP_PRESETS.get(recipe.preset)
+    config = deep or PRESETS.get(recipe.preset) or folder_config(data.shape)
     if config.shape != data.shape:
         raise ValueError(f"{recipe.preset} takes images of shape {config.shape}; got {data.shape}")
-    lam = 0.05 if recipe.logit_lambda is None else recipe.logit_lambda
-    flow = Flow(replace(config, **_chosen(recipe)), lam, data.levels, recipe.centre or 0.0)
+    flow = _deep(recipe, data, deep) if deep else _paper(recipe, data, config)
     if recipe.init is not None:
         start = load_flow(recipe.init)
         if (start.net.config, start.levels) != (flow.net.config, flow.levels):
             raise RunError(f"{recipe.init} holds another network: {_differences(start, flow)}")
         flow.load_state_dict(start.state_dict())
     return DensityTask(flow)
+
+
+def _paper(recipe: Recipe, data: ImageData, config: Any) -> Flow:
+    """A MintNet, as the paper has it."""
+    if recipe.labels or recipe.layers or recipe.blocks or recipe.components:
+        raise RunError(
+            "--labels, --layers, --blocks and --components are for mixture layers; "
+            f"{recipe.preset} has none: take a preset that ends with -deep"
+        )
+    lam = 0.05 if recipe.logit_lambda is None else recipe.logit_lambda
+    return Flow(replace(config, **_chosen(recipe, NETWORK)), lam, data.levels, recipe.centre or 0.0)
+
+
+def _deep(recipe: Recipe, data: ImageData, config: DeepConfig) -> Flow:
+    """Mixture layers, started from the first thousand images."""
+    for name in ("pairs", "kernel_size", "couplings", "logit_lambda", "centre"):
+        if getattr(recipe, name) is not None:
+            flag = "--" + name.replace("_", "-")
+            raise RunError(f"{recipe.preset} has mixture layers and no {flag}; leave it out")
+    labels = data.labels if recipe.labels else None
+    if recipe.labels and labels is None:
+        raise RunError(f"{data.name} has no labels; leave out --labels")
+    classes = 0 if labels is None else int(labels.max()) + 1
+    config = replace(config, **_chosen(recipe, DEEP), classes=classes)
+    flow = Flow(config, None, data.levels)
+    images = data.images[:1000]
+    context = None if labels is None else flow.context(labels[:1000], len(images))
+    centres = (images.float() + 0.5) / data.levels
+    assert isinstance(flow.net, DeepNet)
+    flow.net.initialize(flow.pixels.transform(centres)[0], context)
+    return flow
 
 
 def _classification(recipe: Recipe, data: ImageData) -> ClassificationTask:
@@ -91,7 +127,7 @@ def _classification(recipe: Recipe, data: ImageData) -> ClassificationTask:
             f"all images of {data.name} are the same constant colour: batch normalization would "
             f"divide by 0; give images that differ"
         )
-    chosen = _chosen(recipe)
+    chosen = _chosen(recipe, NETWORK)
     if kind == "resnet" and chosen:
         raise ValueError(
             "--pairs, --filters and --kernel-size are for Mint layers; a ResNet has none"
@@ -112,8 +148,8 @@ def _classification(recipe: Recipe, data: ImageData) -> ClassificationTask:
     return ClassificationTask(model, recipe.label_smoothing)
 
 
-def _chosen(recipe: Recipe) -> dict[str, Any]:
-    return {name: value for name in NETWORK if (value := getattr(recipe, name)) is not None}
+def _chosen(recipe: Recipe, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(recipe, name)) is not None}
 
 
 def _differences(start: Flow, flow: Flow) -> str:
@@ -122,7 +158,22 @@ def _differences(start: Flow, flow: Flow) -> str:
     unlike = [name for name in ours if ours[name] != theirs[name]]
     words = ", ".join(f"{name} {theirs[name]} and not {ours[name]}" for name in unlike)
     flags = ", ".join("--" + name.replace("_", "-") for name in unlike)
-    return f"{words}; " + (f"leave out {flags}" if set(unlike) <= {*NETWORK} else "choose another")
+    return f"{words}; " + (
+        f"leave out {flags}" if set(unlike) <= {*NETWORK, *DEEP} else "choose another"
+    )
+
+
+def size_warning(size: int) -> str | None:
+    """What a ``--size`` that does not halve evenly costs, in a line, if it costs anything."""
+    stages, near = _stages(size, size), round(size / 4) * 4
+    more = _stages(near, near)
+    if size < 8 or more <= stages:  # smaller ones are not halved anyway
+        return None
+    words = "1 stage" if stages == 1 else f"{stages} stages"
+    return (
+        f"images of {size} × {size} do not halve evenly: the network has {words}; "
+        f"--size {near} would give it {more}"
+    )
 
 
 def _stages(height: int, width: int) -> int:

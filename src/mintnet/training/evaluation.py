@@ -29,6 +29,7 @@ class Evaluation:
     images: int
     draws: int
     seed: int
+    bound: str = "mean"
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as plain data."""
@@ -144,6 +145,7 @@ def evaluate(
     data: ImageData,
     *,
     draws: int = 1,
+    bound: str = "mean",
     seed: int = 0,
     batch_size: int = 100,
     devices: Devices | None = None,
@@ -151,7 +153,8 @@ def evaluate(
     """`Evaluation` of a flow or `Accuracy` of a classifier, in true float32 (or its float64).
 
     The noise of an image follows from seed, draw and its place: figures do not depend on the
-    batch size or the number of processes.
+    batch size or the number of processes. A class-conditional flow takes the labels of the data.
+    ``bound`` is that of `Flow.log_prob`.
 
     Examples:
         >>> from mintnet import Classifier
@@ -172,6 +175,7 @@ def evaluate(
     labels, width, training = None, 1, model.training
     if isinstance(model, ImageClassifier):
         labels, width = check_labels(data, model.classes, "evaluation"), model.classes
+    known = check_labels(data, model.classes, "evaluation") if model.classes else None
     values = torch.zeros(len(data), width, dtype=torch.float64)
     with true_float32():
         fabric = make_fabric(devices or Devices())
@@ -182,8 +186,10 @@ def evaluate(
             if isinstance(model, ImageClassifier):
                 values[part] = model(images).double().cpu()
             else:
-                bits = [model.bits_per_dim(images, seed, k, index).double() for k in range(draws)]
-                values[part] = torch.stack(bits).mean(0)[:, None].cpu()
+                given = None if known is None else fabric.to_device(known[part])
+                options: dict[str, Any] = {"labels": given, "draws": draws, "bound": bound}
+                bits = model.bits_per_dim(images, seed, 0, index, **options)
+                values[part] = bits.double()[:, None].cpu()
         model.train(training)
         if fabric.world_size > 1:
             values = fabric.all_reduce(values.to(fabric.device), reduce_op="sum").cpu()  # type: ignore
@@ -191,4 +197,4 @@ def evaluate(
         return Accuracy(values, labels)
     mean, nats = float(values.mean()), float(values.mean()) * math.prod(model.shape) * math.log(2)
     error = float(values.std()) / math.sqrt(len(data)) if len(data) > 1 else math.inf
-    return Evaluation(mean, error, nats, len(data), draws, seed)
+    return Evaluation(mean, error, nats, len(data), draws, seed, bound)

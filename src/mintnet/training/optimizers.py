@@ -6,8 +6,9 @@ import math
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from mintnet.training.muon import Muon
 from mintnet.training.recipe import Recipe
 
 DECAY = 0.1
@@ -25,6 +26,8 @@ def learning_rate(recipe: Recipe, step: int, total: int) -> float:
     share = step / max(total, 1)
     if recipe.schedule == "step":
         factor = DECAY ** sum(share >= milestone for milestone in recipe.milestones)
+    elif recipe.schedule == "linear":
+        factor = min(1.0, 1.6 * (1 - share))
     else:
         factor = 0.5 * (1 + math.cos(math.pi * share))
     if recipe.warmup:
@@ -33,29 +36,40 @@ def learning_rate(recipe: Recipe, step: int, total: int) -> float:
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """AMSGrad or Adam with decoupled decay of kernels, fused: it skips where ``found_inf`` is 1.
+    """AMSGrad or Adam with decoupled decay of kernels, or Muon for kernels and these for the rest.
 
-    The learning rate is a tensor, so that a captured step can read it.
+    It leaves a step out where ``found_inf`` is 1. The learning rate is a tensor, so that a captured
+    step can read it.
     """
-    kernels = [p for n, p in model.named_parameters() if is_kernel(n, p)]
-    others = [p for n, p in model.named_parameters() if p.requires_grad and not is_kernel(n, p)]
+    kernels, others = kernels_of(model)
     device = others[0].device
-    groups: list[dict[str, Any]] = [{"params": kernels, "weight_decay": recipe.weight_decay}]
-    return torch.optim.AdamW(
-        [*groups, {"params": others}],
-        lr=torch.tensor(recipe.learning_rate, device=device),
-        eps=recipe.eps,
-        weight_decay=0.0,
-        amsgrad=not recipe.adam,
-        fused=True,
-        capturable=device.type == "cuda",
-    )
+    options: dict[str, Any] = {
+        "lr": torch.tensor(recipe.learning_rate, device=device),
+        "eps": recipe.eps,
+        "weight_decay": 0.0,
+        "amsgrad": not recipe.adam,
+        "fused": True,
+        "capturable": device.type == "cuda",
+    }
+    if recipe.muon:
+        products = torch.bfloat16 if device.type == "cuda" else None
+        return Muon(kernels, others, products, **options)
+    decaying: dict[str, Any] = {"params": list(kernels), "weight_decay": recipe.weight_decay}
+    return torch.optim.AdamW([decaying, {"params": others}], **options)
 
 
-def is_kernel(name: str, parameter: nn.Parameter) -> bool:
-    """Whether a parameter is a matrix or a kernel, which alone decay."""
-    own = name.rpartition(".")[2]
-    return parameter.requires_grad and parameter.dim() >= 2 and own.startswith("weight")
+def kernels_of(model: nn.Module) -> tuple[dict[nn.Parameter, Tensor | None], list[nn.Parameter]]:
+    """Matrices and kernels, which alone decay, with their masks; and all other parameters."""
+    kernels: dict[nn.Parameter, Tensor | None] = {}
+    others = []
+    for module in model.modules():
+        buffers = dict(module.named_buffers(recurse=False))
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.requires_grad and parameter.dim() >= 2 and name.startswith("weight"):
+                kernels[parameter] = buffers.get(name.replace("weight", "mask"))
+            elif parameter.requires_grad:
+                others.append(parameter)
+    return kernels, others
 
 
 def load_state(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:

@@ -9,12 +9,17 @@ from math import inf
 from typing import Any, Literal, get_args, get_type_hints
 
 from mintnet.models.classifier import CLASSIFIERS
+from mintnet.models.deep import DEEP_PRESETS
 from mintnet.models.flow import LAMBDAS
 from mintnet.models.mintnet import PRESETS
 from mintnet.training.folder import RunError
 
-KINDS = ("classifier", "resnet")
-"""What the name of a classifier's preset ends with, after the name of its data set."""
+KINDS = {"classifier": "classifier", "resnet": "resnet", "deep": "flow"}
+"""What the name of a preset ends with, after the name of its data set, and what it is."""
+
+
+DEEP = ("layers", "filters", "blocks", "components")
+"""What the network of a deep preset is made of."""
 
 
 def option(default: Any, group: str, help: str, shown: str = "", alias: str = "") -> Any:
@@ -25,7 +30,7 @@ def option(default: Any, group: str, help: str, shown: str = "", alias: str = ""
 
 Whole = tuple[int, ...] | None
 Augmentation = Literal["none", "flip", "crop", "crop-flip", "crop-flip-cutout"]
-Schedule = Literal["step", "cosine"]
+Schedule = Literal["step", "cosine", "linear"]
 Precision = Literal["auto", "float32", "tf32", "bf16", "float64"]
 Accelerator = Literal["auto", "cpu", "cuda", "gpu", "mps"]
 INIT = "A model to start from; network, size, colour and held-out share are its own."
@@ -56,8 +61,12 @@ class Recipe:
     grey: bool = option(False, "data", "One channel instead of three, for the preset folder.")
     validation: float = option(0.05, "data", "Share of the training images held out; 0: none.")
     augmentation: Augmentation = option("none", "data", "Of the training images.")
+    labels: bool = option(False, "data", "Condition a deep density model on the labels.")
 
     pairs: Whole = option(None, "network", "Pairs of Mint layers in each stage.", "by size")
+    layers: Whole = option(None, "network", "Mixture layers in each stage.", "none")
+    blocks: Whole = option(None, "network", "Residual blocks of each, by stage.", "none")
+    components: Whole = option(None, "network", "Of each mixture, by stage.", "none")
     filters: Whole = option(None, "network", "K of each stage.", "by size")
     kernel_size: int | None = option(None, "network", "Of masked convolutions, odd.", "3")
     couplings: int | None = option(None, "network", "Width of couplings after squeezes.", "0")
@@ -68,6 +77,7 @@ class Recipe:
     milestones: tuple[float, ...] = option((), "optimization", "Of step: shares of the run.")
     warmup: int = option(0, "optimization", "Steps over which the learning rate rises.")
     adam: bool = option(False, "optimization", "Adam instead of AMSGrad.")
+    muon: bool = option(False, "optimization", "Muon for kernels; these for all other weights.")
     eps: float = option(1e-4, "optimization", "ε of AMSGrad and Adam.")
     weight_decay: float = option(0.0, "optimization", "Of kernels, decoupled as in AdamW.")
     label_smoothing: float = option(0.0, "optimization", "Share of a label spread over classes.")
@@ -86,13 +96,15 @@ class Recipe:
     plain: bool = option(False, "devices", "No fast path and no CUDA graph on a GPU.")
 
     def __post_init__(self) -> None:
-        for name in ("milestones", "pairs", "filters"):
+        for name in ("milestones", "pairs", *DEEP):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, tuple(value))
         for name in ("schedule", "augmentation", "precision", "accelerator"):
             value, choices = getattr(self, name), get_args(TYPES[name])
             if value not in choices:
                 raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(choices)}")
+        if self.muon and self.weight_decay:
+            raise ValueError("there is no weight decay with Muon; leave out one of the two")
         for words, (names, fits) in RANGES.items():
             for name in names.split():
                 value = getattr(self, name)
@@ -175,17 +187,25 @@ def data_and_kind(preset: str) -> tuple[str, str]:
     """The data set of a preset, and what is trained on it: a flow, a classifier or a resnet.
 
     Examples:
-        >>> data_and_kind("mnist-classifier"), data_and_kind("digits")
+        >>> data_and_kind("mnist-classifier"), data_and_kind("digits-deep")
         (('mnist', 'classifier'), ('digits', 'flow'))
     """
     data, _, kind = preset.rpartition("-")
-    return (data, kind) if kind in KINDS else (preset, "flow")
+    return (data, KINDS[kind]) if kind in KINDS else (preset, "flow")
 
 
 def _flow(preset: str, **settings: Any) -> Recipe:
     names = ("pairs", "filters", "kernel_size", "couplings")
     net = {name: getattr(PRESETS[preset], name) for name in names}
     return Recipe(preset, logit_lambda=LAMBDAS[preset], centre=0.0, **net, **settings)
+
+
+def _deep(preset: str, **settings: Any) -> Recipe:
+    """Muon with a linear schedule, Adam for the rest, EMA weights."""
+    net = {name: getattr(DEEP_PRESETS[preset], name) for name in DEEP}
+    usual: dict[str, Any] = {"batch_size": 256, "learning_rate": 6e-3, "schedule": "linear"}
+    usual |= {"muon": True, "adam": True, "eps": 1e-8, "warmup": 300, "ema": 0.999}
+    return Recipe(preset, **net, **{**usual, **settings})
 
 
 def _classifier(preset: str, **settings: Any) -> Recipe:
@@ -217,6 +237,10 @@ RECIPES: dict[str, Recipe] = {
         _flow("cifar10", epochs=200, augmentation="flip"),
         # The paper's 350,000 steps come before the tenth epoch ends.
         _flow("imagenet32", epochs=10, max_steps=350_000),
+        _deep("digits-deep", epochs=40, batch_size=32, warmup=50, ema=0.99),
+        _deep("mnist-deep", epochs=100),
+        _deep("cifar10-deep", epochs=150, augmentation="flip", validation=0.02),
+        _deep("imagenet32-deep", epochs=10),
         # For some hundred pictures of one's own: about ten minutes on two cores.
         Recipe("folder", learning_rate=3e-3, clip=1500.0, warmup=20, ema=0.99, augmentation="flip"),
         _classifier("digits-classifier", epochs=40, warmup=20, **_SMALL),

@@ -9,7 +9,7 @@ from typing import Any
 
 from mintnet.data import ImageData
 from mintnet.files import clear_scraps
-from mintnet.training.build import build_task, options_of_model
+from mintnet.training.build import build_task, options_of_model, size_warning
 from mintnet.training.data import Order, describe, load_images
 from mintnet.training.devices import (
     Devices,
@@ -164,6 +164,8 @@ def _first_words(recipe: Recipe, data: ImageData, order: Order, new: bool) -> It
     if recipe.preset == "folder":
         pictures = load_images("folder", "test", recipe.data, size=recipe.size, grey=recipe.grey)
         test = f"{len(pictures):,} test, "
+        if not recipe.pairs and (warning := size_warning(data.shape[1])):
+            yield f"warning: {warning}"
     yield f"{data.name}: {len(data):,} training, {test}{len(order.held):,} held out of training"
     if new and recipe.init is not None:
         yield (

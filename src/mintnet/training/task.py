@@ -60,10 +60,13 @@ class DensityTask:
         flow = self.model  # not `log_prob`, which checks the images in each call
         dtype = next(flow.parameters()).dtype
         noise = uniform_noise(batch.seed, batch.draw, batch.index, flow.shape, dtype)
-        transform = None
+        context, transform = None, None
+        if flow.classes and batch.labels is not None:
+            context = F.one_hot(batch.labels, flow.classes).to(dtype)
         if self.fast is not None and flow.training:
-            transform = partial(fast_transform, flow.net, **vars(self.fast))
-        loss = -flow.log_density((batch.images.to(dtype) + noise) / flow.levels, transform)
+            transform = partial(fast_transform, flow.given(context), **vars(self.fast))
+        pixels = (batch.images.to(dtype) + noise) / flow.levels
+        loss = -flow.log_density(pixels, transform, context=context)
         return {"loss": loss, "bpd": loss / (flow.dimensions * math.log(2))}
 
     def why_not_fast(self) -> str:
