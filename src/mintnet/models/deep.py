@@ -109,3 +109,23 @@ class DeepNet(Bijection):
 
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         return self.chain.differentiable_inverse(z, solver)
+
+
+def one_hot(labels: Tensor | int | None, count: int, classes: int) -> Tensor | None:
+    """Labels, one for all or (count,), as (count, classes); None where there are no classes.
+
+    Labels that are not given are all classes by turns.
+
+    Examples:
+        >>> one_hot(1, 2, 3)
+        tensor([[0, 1, 0],
+                [0, 1, 0]])
+    """
+    if not classes:
+        if labels is not None:
+            raise ValueError("this model has no classes, so that it takes no labels")
+        return None
+    found = torch.as_tensor(torch.arange(count) % classes if labels is None else labels)
+    if found.dtype.is_floating_point or bool(((found < 0) | (found >= classes)).any()):
+        raise ValueError(f"labels are whole numbers from 0 to {classes - 1}")
+    return torch.nn.functional.one_hot(found.long().expand(count), classes)

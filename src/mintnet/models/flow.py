@@ -25,7 +25,7 @@ from mintnet.bijections import Bijection, Logit, Rescale
 from mintnet.models.base import Model, choose
 from mintnet.models.base_distribution import BASES
 from mintnet.models.batches import Progress, in_batches, join_solutions, reporting
-from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet
+from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet, one_hot
 from mintnet.models.mintnet import PRESETS, MintNet, MintNetConfig
 from mintnet.models.noise import uniform_noise
 from mintnet.precision import true_float32
@@ -43,14 +43,9 @@ HIDDEN_ENTRIES = 2**25
 class Flow(Model):
     """Dequantization, a map of the pixels, a network, and the distribution of its output.
 
-    Args:
-        config: of the network, a `MintNet` or a `DeepNet`.
-        lam: λ of the logit, the map of pixels in (0, 1) to what the network takes; None for the
-            map to [−1, 1].
-        levels: L, the number of grey levels.
-        centre: c of the logit.
-        base: the distribution of z, ``normal`` or ``logistic``; if not given, the normal for a
-            `MintNet` and the logistic for a `DeepNet`.
+    The network is a `MintNet` or a `DeepNet`, by its config. ``lam`` and ``centre`` are λ and c of
+    the logit; λ = None maps pixels to [−1, 1] instead. ``levels`` is L. ``base`` is the distribution
+    of z, normal or logistic; that of a `MintNet` is normal if not given, of a `DeepNet` logistic.
 
     Examples:
         >>> flow = Flow.preset("digits")
@@ -217,20 +212,9 @@ class Flow(Model):
         return -nats / (self.dimensions * math.log(2))
 
     def context(self, labels: Tensor | int | None, count: int) -> Tensor | None:
-        """One-hot labels of ``count`` images, (count, classes); None without classes.
-
-        Labels that are not given are all classes by turns: 0, 1, …
-        """
-        if labels is None:
-            if not self.classes:
-                return None
-            labels = torch.arange(count) % self.classes
-        if not self.classes:
-            raise ValueError("this model has no classes, so that it takes no labels")
-        labels = torch.as_tensor(labels, device=self.device).expand(count)
-        if labels.dtype.is_floating_point or bool(((labels < 0) | (labels >= self.classes)).any()):
-            raise ValueError(f"labels are whole numbers from 0 to {self.classes - 1}")
-        return torch.nn.functional.one_hot(labels.long(), self.classes).to(self.dtype)
+        """One-hot labels of ``count`` images, (count, classes); None without classes."""
+        found = one_hot(labels, count, self.classes)
+        return None if found is None else found.to(self.device, self.dtype)
 
     def given(self, context: Tensor | None) -> Bijection:
         """The network, for samples with a context where there is one."""
