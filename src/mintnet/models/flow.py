@@ -32,6 +32,7 @@ from mintnet.precision import true_float32
 from mintnet.solvers import REMEDY, Solution, Solver
 
 Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
+Function = Callable[[Tensor, Tensor | None], Tensor]
 
 LAMBDAS = {"digits": 0.01, "mnist": 1e-6, "cifar10": 0.05, "imagenet32": 0.05}
 LEVELS = {"digits": 17}
@@ -44,8 +45,8 @@ class Flow(Model):
     """Dequantization, a map of the pixels, a network, and the distribution of its output.
 
     The network is a `MintNet` or a `DeepNet`, by its config. ``lam`` and ``centre`` are λ and c of
-    the logit; λ = None maps pixels to [−1, 1] instead. ``levels`` is L. ``base`` is the distribution
-    of z, normal or logistic; that of a `MintNet` is normal if not given, of a `DeepNet` logistic.
+    the logit; λ = None maps pixels to [−1, 1] instead. ``levels`` is L. ``base`` says how z is
+    distributed, normal or logistic; if not given, normal for a `MintNet`, logistic for a `DeepNet`.
 
     Examples:
         >>> flow = Flow.preset("digits")
@@ -128,33 +129,23 @@ class Flow(Model):
         if draws < 1:
             raise ValueError(f"at least one draw is needed; got {draws}")
         if labels is None and self.classes:  # any label: log Σ p(label) p(image | label)
-            each = [
-                self.log_prob(images, seed, draw, index, labels=label, draws=draws, bound=bound)
-                for label in range(self.classes)
-            ]
+            options: dict[str, Any] = {"draws": draws, "bound": bound}
+            every = range(self.classes)
+            each = [self.log_prob(images, seed, draw, index, labels=k, **options) for k in every]
             return torch.stack(each).logsumexp(0) - math.log(self.classes)
         context, numbers = self.context(labels, len(images)), range(draw, draw + draws)
-
-        def density(x: Tensor, context: Tensor | None) -> Tensor:
-            return self.log_density(x, context=context)
-
-        found = torch.stack(
-            [self._of_draw(density, images, seed, n, index, context) for n in numbers]
-        )
+        density: Function = lambda x, context: self.log_density(x, context=context)  # noqa: E731
+        each = [self._of_draw(density, images, seed, n, index, context) for n in numbers]
+        found = torch.stack(each)
         return found.mean(0) if bound == "mean" else found.logsumexp(0) - math.log(draws)
 
     def classify(self, images: Tensor, seed: int = 0, draws: int = 1) -> Tensor:
         """log p(label | image) by Bayes' rule with equally frequent labels, (batch, classes)."""
         if not self.classes:
-            raise ValueError(
-                "this model is not class-conditional, so that it cannot classify; train one with "
-                "--labels"
-            )
-        columns = [
-            self.log_prob(images, seed, labels=label, draws=draws, bound="importance")
-            for label in range(self.classes)
-        ]
-        return torch.stack(columns, 1).log_softmax(1)
+            raise ValueError("this model is not class-conditional; train one with --labels")
+        options: dict[str, Any] = {"draws": draws, "bound": "importance"}
+        each = [self.log_prob(images, seed, labels=k, **options) for k in range(self.classes)]
+        return torch.stack(each, 1).log_softmax(1)
 
     def log_prob_map(
         self,
@@ -323,7 +314,7 @@ class Flow(Model):
 
     def _of_draw(
         self,
-        function: Callable[[Tensor, Tensor | None], Tensor],
+        function: Function,
         images: Tensor,
         seed: int,
         draw: int,
