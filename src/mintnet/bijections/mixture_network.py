@@ -87,13 +87,14 @@ class MixtureNetwork(nn.Module):
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Raw parameters. Shapes: (batch, C, H, W) → (batch, C, 3·M, H·W)."""
-        batch, _, height, width = x.shape
+        height, width = x.shape[2:]
         shifts = self.context_shifts(context)
 
         def convolve(index: int, u: Tensor | None) -> Tensor:
-            u = x if u is None else u.reshape(batch, -1, height, width)
+            u = x if u is None else u.flatten(1, 2).unflatten(-1, (height, width))
             y = self.convolutions[index](u)
-            return y.reshape(batch, self.channels, -1, height * width)  # type: ignore[no-any-return]
+            copies = y.shape[1] // self.channels
+            return y.unflatten(1, (self.channels, copies)).flatten(-2)  # type: ignore[no-any-return]
 
         return self.features(convolve, None if shifts is None else shifts[..., None])
 
