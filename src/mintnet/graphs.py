@@ -95,22 +95,6 @@ def capture(
     return replay
 
 
-class Places:
-    """Where tensors lie in memory: a graph reads them there, so it ends when one of them moves."""
-
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self.kept = [tensor.detach() for tensor in tensors]  # the memory is not given to others
-        self.places = _places(tensors)
-
-    def unchanged(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether the tensors still lie where they lay."""
-        return self.places == _places(tensors)
-
-
-def _places(tensors: Sequence[Tensor]) -> list[tuple[Any, ...]]:
-    return [(t.data_ptr(), t.shape, t.stride()) for t in tensors]
-
-
 @contextmanager
 def _generator_restored(device: torch.device) -> Iterator[None]:
     """If a capture fails, random numbers can still be drawn on the GPU.

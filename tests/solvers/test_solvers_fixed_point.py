@@ -166,3 +166,12 @@ def test_damped_steps_of_one_entry(sign: float) -> None:
 
     assert not bool(solve(False).converged.all())
     assert bool(solve(True).converged.all())
+
+
+@torch.no_grad()
+def test_auto_counts_the_steps_of_channel_blocks() -> None:
+    layer = away_from_zero(MintLayer(3, 4, (5, 5)), 1)
+    z = layer(torch.randn(4, 3, 5, 5))[0]
+    found = layer.solve(z)
+    assert bool(found.converged.all()) and int(found.steps.min()) >= 2
+    assert bool((found.evaluations == found.steps + 1).all())

@@ -36,12 +36,12 @@ class Chain(Bijection):
         super().__init__()
         if not parts:
             raise ValueError("a chain needs at least one bijection")
-        self.parts = nn.ModuleList(parts)
         shape = None
         for index, part in enumerate(parts):
             if not isinstance(part, Bijection):
                 raise TypeError(
-                    f"a chain takes bijections; part {index} is a {type(part).__name__}"
+                    f"a chain takes bijections, Chain(first, second); part {index} is a "
+                    f"{type(part).__name__}"
                 )
             if shape is not None and part.event_shape not in (None, shape):
                 raise ValueError(
@@ -49,6 +49,7 @@ class Chain(Bijection):
                     f"{part.event_shape}, but the part before it gives {shape}"
                 )
             shape = part.output_shape or shape
+        self.parts = nn.ModuleList(parts)
         self.event_shape = next((p.event_shape for p in parts if p.event_shape), None)
         self._output_shape = shape
         # Permutations hand a domain on to what follows them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor
 
@@ -58,6 +58,14 @@ class Quantity(ABC):
     @abstractmethod
     def shift(self, offset: Tensor | float) -> Self:
         """The sum with a constant, element by element."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: Any, **__: Any) -> Any:
+        name = getattr(function, "__name__", str(function))
+        raise TypeError(
+            f"torch.{name} does not know the slope of its argument: write functions with "
+            "mintnet.calculus, for example Tanh()(x), or derive a new one from Elementwise"
+        )
 
     def __add__(self, other: Self | Tensor | float) -> Self:
         return self.add(other) if isinstance(other, type(self)) else self.shift(_constant(other))

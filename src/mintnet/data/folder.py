@@ -104,8 +104,8 @@ def _is_picture(path: Path, size: int) -> bool:
         return False
     if min(width, height) < size:
         raise DataError(
-            f"{path}: expected at least {size}x{size} pixels; got {width}x{height}; take it out "
-            f"of the folder or ask for a size of {min(width, height)} or less"
+            f"{path}: expected at least {size}x{size} pixels; got {width}x{height}; ask for "
+            f"--size {min(width, height)} or less, or take smaller pictures out of the folder"
         )
     return True
 

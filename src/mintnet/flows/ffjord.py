@@ -12,7 +12,7 @@ from mintnet.bijections.base import Bijection
 from mintnet.calculus.masks import check_positive
 from mintnet.flows.check import checked
 from mintnet.flows.networks import check_shape, layer
-from mintnet.solvers import REMEDY, Solution, Solver, relative_residual
+from mintnet.solvers import REMEDY, Auto, Solution, Solver, relative_residual
 from mintnet.solvers.base import reference_scale
 
 State = tuple[Tensor, ...]
@@ -95,7 +95,11 @@ class FFJORD(Bijection):
 
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        """By integrating backwards and correcting; a solver is not used."""
+        """By integrating backwards and correcting; solvers of triangular systems are refused."""
+        if solver is not None and not isinstance(solver, Auto):
+            raise ValueError(
+                f"FFJORD is inverted by integrating backwards and takes no solver; got {solver!r}"
+            )
         target = z.nan_to_num(0.0, 0.0, 0.0)
         scale = reference_scale(self.value, target, target)
         x = best = begin = self._move(target, 1.0, 0.0)

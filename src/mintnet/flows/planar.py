@@ -56,8 +56,8 @@ class Planar(Bijection):
 
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        """By bracketed Newton steps along w, which `Wavefront` takes; a solver is not used."""
-        inner = self.along().find((z @ self.direction)[:, None], Wavefront())
+        """One increasing equation along w, by bracketed Newton steps if no solver is given."""
+        inner = self.along().find((z @ self.direction)[:, None], solver or Wavefront())
         value = z - torch.tanh(inner.value + self.bias) * self.u()[0]
         return checked(self, value, z, inner.steps, inner.evaluations, inner.status)
 

@@ -110,7 +110,8 @@ def _prepared_layers(
     """`prepared` for all Mint layers, those of one shape and ordering together."""
     groups: dict[tuple[object, ...], list[MintLayer]] = {}
     for layer in (part for part in leaves if isinstance(part, MintLayer)):
-        groups.setdefault((layer.event_shape, layer.ordering.upper), []).append(layer)
+        key = layer.event_shape, layer.ordering.upper, layer.filters, layer.kernel_size
+        groups.setdefault(key, []).append(layer)
     found: dict[MintLayer, Prepared] = {}
     for layers in groups.values():
         one = layers[0]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ MOST_STEPS = 200
 POLISHING_STEPS = 4
 """Steps of a whole layer from a point where each of its blocks is solved; most need one."""
 
+Attempt = Callable[[System, Tensor, Tensor, Tensor], Solution | None]
+
 BISECTABLE = 512
 """Coordinates of a sample up to which bisection is worth its time: it costs D² evaluations."""
 
@@ -50,13 +53,21 @@ class Auto(Solver):
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         cost, blocks = wavefront_cost(system, z), system.blocks()
-        start = None if blocks is None else _block_by_block(blocks, cost, z, scale)
+        start, before = None, torch.zeros(len(z), dtype=torch.long, device=z.device)
+        if blocks is not None:
+            start, before = _block_by_block(blocks, cost, z, scale)
         solution = _newton(cost, 1, start)._solve(system, z, scale, start)
-        for attempt in (_wavefront, _polish, _bisection):
+        solution = replace(
+            solution, steps=solution.steps + before, evaluations=solution.evaluations + before
+        )
+        attempts: tuple[Attempt, ...] = (_wavefront, _polish, _bisection)
+        for attempt in attempts:
             left = ~solution.converged
             if not bool(left.any()):
                 break
             rest = attempt(system.rows(left), z[left], scale[left], solution.value[left])
+            if rest is None:
+                break
             better = rest.converged | (rest.residual < solution.residual[left])
             chosen = left.masked_scatter(left, better)
             solution = merged(solution, rows_of(rest, better), chosen)
@@ -87,19 +98,24 @@ def _newton(cost: float | None, blocks: int, start: Tensor | None = None) -> Fix
     return FixedPoint(max_steps=steps, damped=True, patience=cost * blocks)
 
 
-def _block_by_block(blocks: ChannelBlocks, cost: float | None, z: Tensor, scale: Tensor) -> Tensor:
+def _block_by_block(
+    blocks: ChannelBlocks, cost: float | None, z: Tensor, scale: Tensor
+) -> tuple[Tensor, Tensor]:
     """x by forward substitution over channel blocks, each solved by safeguarded Newton steps.
 
-    Samples that a block does not solve take no part in the blocks after it and hold 0 there.
+    Samples that a block does not solve take no part in the blocks after it and hold 0 there. Also
+    the steps of each sample: as many as a block took in the mean, rounded up.
     """
     newton = _newton(cost, len(blocks.channels))
     known: list[tuple[Tensor, ...]] = []
     values = [torch.zeros_like(z[:, channels]) for channels in blocks.channels]
     rows = torch.arange(len(z), device=z.device)
+    taken = torch.zeros_like(rows)
     for index, channels in enumerate(blocks.channels):
         given = blocks.given(index, known)
         found = newton._solve(blocks.system(index), z[rows][:, channels], scale[rows], given=given)
         value = torch.nan_to_num(found.value, nan=0.0)
+        taken[rows] += found.steps
         values[index][rows] = value
         known.append(blocks.activations(index, value, given))
         solved = found.converged
@@ -107,7 +123,8 @@ def _block_by_block(blocks: ChannelBlocks, cost: float | None, z: Tensor, scale:
             rows, known = rows[solved], [tuple(part[solved] for part in parts) for parts in known]
             if not len(rows):
                 break
-    return torch.cat(sorted_by(blocks.channels, values), 1)
+    steps = (taken + len(values) - 1) // len(values)
+    return torch.cat(sorted_by(blocks.channels, values), 1), steps
 
 
 def _wavefront(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solution:
@@ -123,6 +140,6 @@ def _polish(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solution
     return FixedPoint(max_steps=40)._solve(system, z, scale, start)
 
 
-def _bisection(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solution:
+def _bisection(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solution | None:
     small = z.shape[1:].numel() <= BISECTABLE
-    return Bisection()._solve(system, z, scale) if small else _polish(system, z, scale, value)
+    return Bisection()._solve(system, z, scale) if small else None

@@ -142,8 +142,8 @@ class FixedPoint(Solver):
     ) -> Solution:
         whole = states[0] if len(states) == 1 else State.joined(states)
         tolerance = self.tolerance or TOLERANCES[whole.z.dtype]
-        # A sample that ends farther away than it began has not run out of steps: it diverged. One
-        # that began near the solution has no such excuse to offer.
+        # A sample that ends farther away than it began diverged. A given start lies near the
+        # solution, where rounding alone may move it away.
         diverged = ~whole.latest.isfinite()
         if from_start:
             diverged = diverged | (whole.latest > whole.first)

@@ -22,7 +22,7 @@ class Interruption:
     asked = at_once = False
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def noting(self) -> Iterator[None]:
         """Note Ctrl-C in this block; outside the main thread Python gives no signals."""
         if threading.current_thread() is not threading.main_thread():
             yield

@@ -83,14 +83,12 @@ class Run:
         self._saved_at = time.monotonic()
         self._events: Any = None
         if recipe.tensorboard and fabric.is_global_zero:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError:
-                raise RunError("no TensorBoard: pip install mintnet[tensorboard]") from None
+            from torch.utils.tensorboard import SummaryWriter
+
             self._events = SummaryWriter(folder.path / "tensorboard")
         progress.note(
-            f"{task.model.parameter_count():,} parameters; {self.total:,} steps of "
-            f"{order.batch_size} images on {device}"
+            f"{task.model.parameter_count():,} parameters; {self.total:,} "
+            f"step{'s' * (self.total != 1)} of {order.batch_size} images on {device}"
         )
         if some := len(order.held) - len(self.validated):
             progress.note(f"{some:,} held-out images are left out of validation: it is slow")
@@ -99,7 +97,7 @@ class Run:
         """Train to the end, or to Ctrl-C."""
         fabric, order = self.fabric, self.order
         self.progress.start(self.done, self.total)
-        with self.interruption.watched():
+        with self.interruption.noting():
             while self.done < self.total:
                 began = time.perf_counter()
                 places = part_of(order(self.done), fabric.global_rank, fabric.world_size)

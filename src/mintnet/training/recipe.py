@@ -203,9 +203,9 @@ def _flow(preset: str, **settings: Any) -> Recipe:
 def _deep(preset: str, **settings: Any) -> Recipe:
     """Muon with a linear schedule, Adam for the rest, EMA weights."""
     net = {name: getattr(DEEP_PRESETS[preset], name) for name in DEEP}
-    usual: dict[str, Any] = {"batch_size": 256, "learning_rate": 6e-3, "schedule": "linear"}
-    usual |= {"muon": True, "adam": True, "eps": 1e-8, "warmup": 300, "ema": 0.999}
-    return Recipe(preset, **net, **{**usual, **settings})
+    defaults: dict[str, Any] = {"batch_size": 256, "learning_rate": 6e-3, "schedule": "linear"}
+    defaults |= {"muon": True, "adam": True, "eps": 1e-8, "warmup": 300, "ema": 0.999}
+    return Recipe(preset, **net, **{**defaults, **settings})
 
 
 def _classifier(preset: str, **settings: Any) -> Recipe:
@@ -213,15 +213,15 @@ def _classifier(preset: str, **settings: Any) -> Recipe:
     name, kind = data_and_kind(preset)
     names = ("pairs", "filters", "kernel_size") if kind == "classifier" else ()
     net = {n: getattr(CLASSIFIERS[name], n) for n in names}
-    usual: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "batch_size": 256,
         "learning_rate": 2e-3,
         "eps": 1e-6,
         "weight_decay": 0.1,
         "clip": 5.0,
     }
-    usual |= {"label_smoothing": 0.1, "ema": 0.999, "validation": 0.0, "augmentation": "crop"}
-    return Recipe(preset, **net, **{**usual, **settings})
+    defaults |= {"label_smoothing": 0.1, "ema": 0.999, "validation": 0.0, "augmentation": "crop"}
+    return Recipe(preset, **net, **{**defaults, **settings})
 
 
 _CIFAR: dict[str, Any] = {"epochs": 70, "warmup": 400, "augmentation": "crop-flip-cutout"}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import torch
 
 from mintnet.data import ImageData
 from mintnet.files import clear_scraps
@@ -24,6 +27,9 @@ from mintnet.training.folder import RunError, RunFolder, disk_errors
 from mintnet.training.loop import Run
 from mintnet.training.progress import Progress
 from mintnet.training.recipe import Recipe, data_and_kind
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 def train(
@@ -96,6 +102,9 @@ def _train(
         return {**known, **_figures(folder, total, state)}
     mixed = recipe.precision == "bf16" and task.fast is None
     fabric = make_fabric(devices, mixed)  # refuses devices before a file is there
+    _check_same_start(fabric, folder, [begun, total, facts["checksum"]])
+    if recipe.tensorboard and find_spec("tensorboard") is None:
+        raise RunError("no TensorBoard: pip install 'mintnet[tensorboard]', or leave it out")
     if first:
         if saved.get("steps") != total:
             model = {**task.model.describe(), "parameters": task.model.parameter_count()}
@@ -171,6 +180,17 @@ def _first_words(recipe: Recipe, data: ImageData, order: Order, new: bool) -> It
         yield (
             f"started from {recipe.init}: its network; {recipe.validation:g} of the images held "
             f"out; the learning rate rises over {recipe.warmup} steps"
+        )
+
+
+def _check_same_start(fabric: Fabric, folder: RunFolder, facts: list[int]) -> None:
+    """Raise `RunError` where processes begin at other steps, or with other images."""
+    every = fabric.all_gather(torch.tensor(facts, dtype=torch.float64, device=fabric.device))
+    every = torch.as_tensor(every).reshape(-1, len(facts))
+    if not bool((every == every[0]).all()):
+        raise RunError(
+            f"not all processes find the same run in {folder.path} (step, length, checksum of the "
+            f"images: {every.tolist()}); its folder and --data must be shared by all machines"
         )
 
 
