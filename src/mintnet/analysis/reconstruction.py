@@ -14,7 +14,8 @@ from mintnet.bijections import TriangularBijection
 from mintnet.models import Flow
 from mintnet.models.batches import Progress
 from mintnet.precision import true_float32
-from mintnet.solvers import Solution, Solver
+from mintnet.solvers import FixedPoint, Solution, Solver
+from mintnet.solvers.fixed_point import State
 
 ITERATIONS = (1, 2, 4, 8, 16, 32, 60, 90, 120)
 DIVISORS = (1.0, 3.5)  # d of the steps α = 1/d: the natural one, and the paper's for MNIST
@@ -188,7 +189,7 @@ def error_curve(
 def algorithm_1(flow: Flow, z: Tensor, step: float, count: int) -> Tensor:
     """What exactly ``count`` steps of Algorithm 1 in each layer make of z, without a check."""
     with true_float32():
-        for layer in reversed(flow.net.leaves()):
+        for layer in reversed(flow.given(flow.context(None, len(z))).leaves()):
             if isinstance(layer, TriangularBijection):
                 z = _iterate(layer, z, step, count)
             else:
@@ -197,15 +198,12 @@ def algorithm_1(flow: Flow, z: Tensor, step: float, count: int) -> Tensor:
 
 
 def _iterate(layer: TriangularBijection, z: Tensor, step: float, count: int) -> Tensor:
-    """x ← x − α (f(x) − z) / diag J(x), for those samples that still move."""
-    x, evaluate, eps = layer.start(z), layer.evaluator(), torch.finfo(z.dtype).eps
-    active = torch.arange(len(z), device=z.device)
+    """x after ``count`` steps, or fewer where no sample moves any more."""
+    solver, system = FixedPoint(step, allow_any_step=True), layer.system()
+    scale = z.abs().flatten(1).amax(1).clamp(min=torch.finfo(z.dtype).tiny)
+    state = State.begin(z, scale, layer.start(z), system.context)
     for _ in range(count):
-        y, slope = evaluate(x[active])
-        change = (y - z[active]) / slope
-        x[active] = x[active] - step * change
-        size = x[active].flatten(1).abs().amax(1)
-        active = active[change.flatten(1).abs().amax(1) > eps * size]  # NaN moves no more
-        if not len(active):
+        state = solver.advance(state, system.evaluate)
+        if bool(state.done.all()):
             break
-    return x
+    return state.x

@@ -75,9 +75,7 @@ class Flow(Model):
 
     @staticmethod
     def preset(name: str) -> Flow:
-        """A model for digits, mnist, cifar10 or imagenet32 with fresh weights: the paper's, or with
-        mixture layers where ``-deep`` follows the name.
-        """
+        """The paper's model of digits, mnist, cifar10, imagenet32; NAME-deep: of mixture layers."""
         presets: dict[str, MintNetConfig | DeepConfig] = {**PRESETS, **DEEP_PRESETS}
         data = choose(name, presets).removesuffix("-deep")
         lam = LAMBDAS[data] if name in PRESETS else None
