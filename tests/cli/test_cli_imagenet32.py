@@ -41,7 +41,7 @@ def test_train_and_evaluate(mintnet, fails, files, monkeypatch):
     made = mintnet("train", "imagenet32", "--data", "old", "--run", "r", "--max-steps", 1, *SMALL)
     assert made.code == 0, made.err
     assert "12 training, 1 held out of training" in made.out
-    assert "1 steps of 4 images on cpu" in made.out
+    assert "1 step of 4 images on cpu" in made.out
     facts = json.loads(Path("r/run.json").read_text())["data"]
     assert (facts["name"], facts["version"]) == ("imagenet32", "imagenet32-old")
     assert facts["folder"] == str(Path("old").absolute())

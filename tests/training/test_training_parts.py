@@ -103,8 +103,9 @@ def test_curves_for_tensorboard(tmp_path, tiny, monkeypatch):
     tiny(tmp_path / "run", tensorboard=True)
     assert list((tmp_path / "run" / "tensorboard").iterdir())
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
-    with pytest.raises(RunError, match=r"pip install mintnet\[tensorboard\]"):
+    with pytest.raises(RunError, match=r"pip install 'mintnet\[tensorboard\]'"):
         tiny(tmp_path / "other", tensorboard=True)
+    assert not (tmp_path / "other" / "run.json").exists()  # it can be begun without the option
 
 
 class Slow:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,8 +103,11 @@ def _train(
     mixed = recipe.precision == "bf16" and task.fast is None
     fabric = make_fabric(devices, mixed)  # refuses devices before a file is there
     _check_same_start(fabric, folder, [begun, total, facts["checksum"]])
-    if recipe.tensorboard and find_spec("tensorboard") is None:
-        raise RunError("no TensorBoard: pip install 'mintnet[tensorboard]', or leave it out")
+    if recipe.tensorboard:
+        try:
+            import_module("torch.utils.tensorboard")
+        except ImportError:
+            raise RunError("no TensorBoard: pip install 'mintnet[tensorboard]'") from None
     if first:
         if saved.get("steps") != total:
             model = {**task.model.describe(), "parameters": task.model.parameter_count()}
