@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from mintnet.bijections import Bijection, Chain, MixtureLayer
-from mintnet.models.base import Config, Shape, parameter_count
-from mintnet.models.mintnet import in_stages
-from mintnet.solvers import Solution, Solver
+from mintnet.models.base import Config, Shape
+from mintnet.models.mintnet import Network, in_stages
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ DEEP_PRESETS: dict[str, DeepConfig] = {
 }
 
 
-class DeepNet(Bijection):
+class DeepNet(Network):
     """Mixture layers, lower and upper in turns, with squeezes between the stages.
 
     Examples:
@@ -71,16 +70,9 @@ class DeepNet(Bijection):
         self.event_shape = config.shape
         self.chain = Chain(*in_stages(config.shape, len(config.layers), layers))
 
-    @property
-    def output_shape(self) -> tuple[int, ...] | None:
-        return self.chain.output_shape
-
     def layers(self) -> list[MixtureLayer]:
         """All mixture layers, in the order in which they are applied."""
         return [leaf for leaf in self.leaves() if isinstance(leaf, MixtureLayer)]
-
-    def leaves(self) -> list[Bijection]:
-        return self.chain.leaves()
 
     def given(self, context: Tensor) -> Chain:
         """The network for samples with this context, (batch, classes); it shares its weights."""
@@ -95,20 +87,6 @@ class DeepNet(Bijection):
                 leaf.initialize(x)
                 leaf = leaf if context is None else leaf.given(context)
             x = leaf.value(x)
-
-    def parameter_count(self) -> int:
-        """Weights that are not masked, and all other parameters."""
-        return parameter_count(self)
-
-    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.chain.transform(x)
-
-    @torch.no_grad()
-    def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        return self.chain.find(z, solver)
-
-    def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
-        return self.chain.differentiable_inverse(z, solver)
 
 
 def one_hot(labels: Tensor | int | None, count: int, classes: int) -> Tensor | None:

@@ -62,7 +62,34 @@ def in_stages(
     return parts
 
 
-class MintNet(Bijection):
+class Network(Bijection):
+    """A bijection that is a chain built from a configuration."""
+
+    chain: Chain
+
+    @property
+    def output_shape(self) -> tuple[int, ...] | None:
+        return self.chain.output_shape
+
+    def leaves(self) -> list[Bijection]:
+        return self.chain.leaves()
+
+    def parameter_count(self) -> int:
+        """Weights that are not masked, and all other parameters."""
+        return parameter_count(self)
+
+    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.chain.transform(x)
+
+    @torch.no_grad()
+    def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
+        return self.chain.find(z, solver)
+
+    def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
+        return self.chain.differentiable_inverse(z, solver)
+
+
+class MintNet(Network):
     """Pairs of lower and upper Mint layers, with squeezes that trade resolution for channels.
 
     Examples:
@@ -94,27 +121,6 @@ class MintNet(Bijection):
         """The paper's network for digits, mnist, cifar10 or imagenet32, with fresh weights."""
         return MintNet(PRESETS[choose(name, PRESETS)])
 
-    @property
-    def output_shape(self) -> tuple[int, ...] | None:
-        return self.chain.output_shape
-
     def layers(self) -> list[MintLayer]:
         """All Mint layers, in the order in which they are applied."""
         return [module for module in self.modules() if isinstance(module, MintLayer)]
-
-    def leaves(self) -> list[Bijection]:
-        return self.chain.leaves()
-
-    def parameter_count(self) -> int:
-        """Weights that are not masked, biases and t; those of couplings too."""
-        return parameter_count(self)
-
-    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.chain.transform(x)
-
-    @torch.no_grad()
-    def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        return self.chain.find(z, solver)
-
-    def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
-        return self.chain.differentiable_inverse(z, solver)
