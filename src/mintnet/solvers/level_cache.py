@@ -51,12 +51,11 @@ class LevelCache:
         return known if self.bias is None else known + self.bias[level.channels]
 
     def keep(self, value: Tensor, number: int, level: Level) -> None:
-        """Write the input of a level, (A, K_in, n·B), to where later levels look for it."""
+        """Write the input of a level, (A, K_in, n·B), to where later levels look for it.
+
+        Entries that a level repeats have the same value each time, so that no mask is needed.
+        """
         rows = self.schedule.own_rows(value.shape[1], self.device)[number]
-        value = value.reshape(*rows.shape, self.batch)
-        if not bool(level.valid.all()):
-            valid = level.valid[:, None, :].expand(rows.shape).to(self.device)
-            rows, value = rows[valid], value[valid]
         self.rows.index_copy_(0, rows.flatten(), value.reshape(-1, self.batch))
 
     def _weights_of(self, level: Level, columns: Tensor) -> Tensor:

@@ -39,7 +39,9 @@ def walk_levels(
         walk = MonotoneWalk(function, convolutions, z, context)
         return walk.run(), walk.depth
     shapes = tuple(tuple(linear.weight.shape) for linear in convolutions)
-    key = (type(function), function.ordering, shapes, tuple(z.shape), z.dtype, z.device)
+    features = None if context is None else context.shape[1]
+    kind = (type(function), function.ordering, shapes, features)
+    key = (*kind, tuple(z.shape), z.dtype, z.device)
     found = _walks.pop(key, None) or MonotoneWalk(function, convolutions, z, context)
     _walks[key] = found
     while len(_walks) > MOST_WALKS:
@@ -67,6 +69,8 @@ class MonotoneWalk:
         self.schedule = schedule(shape, radius, ordering.upper, ordering.name)
         self.caches = [LevelCache(linear, self.schedule, z) for linear in convolutions]
         self.function, self.z = function, z
+        # On the device before the walk: a captured graph cannot read from the host.
+        self.entries = [level.entries.flatten().to(z.device) for level in self.schedule.levels]
         self.constants = function.constants(context)
         self._replay: Callable[[], Tensor] | None = None
 
@@ -92,7 +96,7 @@ class MonotoneWalk:
                 cache.keep(value, number, level)
                 return torch.baddbmm(known, cache.diagonal[level.channels], value)
 
-            entries = level.entries.flatten().to(self.z.device)
+            entries = self.entries[number]
             target = flat[entries].reshape(len(level.entries), -1)
             found = self.function.solve_level(convolve, self.constants, target, level.channels)
             x[entries] = found.reshape(-1, batch)
