@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
-from mintnet.calculus.interval import INF, Interval
+from mintnet.calculus.interval import Interval
 from mintnet.calculus.linear import Convolution
 from mintnet.calculus.ordering import Ordering
 
@@ -67,8 +66,7 @@ class MonotoneMap(ABC):
 
     def value_range(self, shape: tuple[int, ...]) -> Interval:
         """All reals, (1, *shape)."""
-        everything = torch.full((1, *shape), INF, dtype=torch.float64)
-        return Interval.of(-everything, everything)
+        return Interval.everything(shape)
 
     def __str__(self) -> str:
         return type(self).__name__
