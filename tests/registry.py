@@ -392,9 +392,9 @@ def _outside_f() -> list[Case]:
     ]
 
 
-def _mixture(name: str, channels: int, upper: bool) -> Case:
-    make = partial(mn.MixtureLayer, channels, 3, (3, 3), blocks=2, components=3, upper=upper)
-    return Case(f"mixture-{name}", _ready(make, 3, 1.5), (channels, 3, 3), triangular=True)
+def _mixture(name: str, channels: int, upper: bool, size: tuple[int, ...] = (3, 3)) -> Case:
+    make = partial(mn.MixtureLayer, channels, 3, size, blocks=2, components=3, upper=upper)
+    return Case(f"mixture-{name}", _ready(make, 3, 1.5), (channels, *size), triangular=True)
 
 
 def _cases() -> list[Case]:
@@ -412,12 +412,15 @@ def _cases() -> list[Case]:
         moved("chain-of-permutations", both, (1, 4, 4)),
         Case("batch-norm", lambda: _norm(mn.BatchNorm), (3, 2, 3)),
         Case("act-norm", lambda: _norm(mn.ActNorm), (3, 2, 3)),
+        Case("act-norm-vector", lambda: _norm(mn.ActNorm), (3,)),
         unit("logit-1e-6", lambda: mn.Logit(1e-6), (1, 3, 3)),
         unit("logit-centred", lambda: mn.Logit(0.01, centre=-4.0), (1, 2, 3)),
         unit("logit-0.05", lambda: mn.Logit(0.05), (2, 2, 3)),
         _mixture("grey", 1, False),
         _mixture("colour", 3, False),
         _mixture("upper", 2, True),
+        _mixture("vector", 6, False, ()),
+        _mixture("vector-upper", 5, True, ()),
         Case("paired", _ready(lambda: mn.paired_mint(2, 2, (3, 3)), 2, 2.0), (2, 3, 3)),
         Case("chain", _ready(_long_chain, 4, 1.5), (1, 4, 4)),
         Case("chain-from-pixels", _ready(_pixels, 6, 1.5), (2, 2, 4), span=(0.05, 0.95)),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from mintnet.calculus.interval import Interval
-from mintnet.calculus.linear import Convolution
+from mintnet.calculus.linear import LinearMap
 from mintnet.calculus.ordering import Ordering
 
 Convolve = Callable[[int, Tensor | None], Tensor]
@@ -40,8 +40,8 @@ class MonotoneMap(ABC):
     def tensors(self) -> tuple[Tensor, ...]:
         """Everything that g and θ are computed from: with a NaN in it nothing is proved."""
 
-    def convolutions(self) -> list[Convolution] | None:
-        """The masked convolutions behind θ, for solvers that walk them level by level, or None.
+    def convolutions(self) -> list[LinearMap] | None:
+        """The masked convolutions (of vectors: matrices) behind θ, for the wavefront, or None.
 
         Those that read x itself are strict.
         """
