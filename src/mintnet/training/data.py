@@ -129,7 +129,7 @@ def images_for(
         128
     """
     facts = config.get("data")
-    facts = facts if isinstance(facts, dict) else {}
+    facts = facts if isinstance(facts, dict) else {"name": facts}
     own = facts.get("name") or data_and_kind(str(config.get("preset") or ""))[0] or None
     name, version = name or own, facts.get("version")
     if name not in NAMES:
