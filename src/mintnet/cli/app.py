@@ -34,11 +34,16 @@ COMMANDS = {
     "bench invert": "mintnet.cli.bench:Invert",
     "bench properties": "mintnet.cli.bench:Properties",
     "bench families": "mintnet.cli.bench:Families",
+    "studio": "mintnet.studio.command:Studio",
     "demo": "mintnet.cli.demo:Demo",
 }
 """Where each command is; a new one is a line here."""
 
-EXTRAS = {"tensorboard": "tensorboard", "torchdiffeq": "ffjord"}  # else ``cli`` has the module
+EXTRAS = {
+    "gradio": "studio",
+    "tensorboard": "tensorboard",
+    "torchdiffeq": "ffjord",
+}  # else ``cli`` has the module
 NO_MEMORY = "can't allocate memory"  # torch on a CPU, in an error that has no name of its own
 
 
