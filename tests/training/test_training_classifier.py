@@ -5,7 +5,7 @@ import torch
 
 from mintnet.data import load
 from mintnet.models import Classifier
-from mintnet.models.locate import load_model
+from mintnet.models.base import Model
 from mintnet.training import RECIPES, Accuracy, Recipe, RunError, evaluate, train
 from mintnet.training.augment import augmented
 from mintnet.training.build import build_task
@@ -28,7 +28,7 @@ def build(preset, data, **given):
 def test_a_classifier_learns(tmp_path):
     figures = tiny(tmp_path / "run", max_steps=120, learning_rate=1e-2)
     assert figures["figure"] == "error" and figures["validation"]["error"] < 0.3
-    model = load_model(tmp_path / "run")
+    model = Model.load(tmp_path / "run")
     assert isinstance(model, Classifier)
     found = evaluate(model, load("digits", "test"))
     assert found.accuracy > 0.7

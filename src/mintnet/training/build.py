@@ -9,14 +9,14 @@ import torch
 
 from mintnet.bijections import Logit
 from mintnet.data import ImageData
+from mintnet.models.base import Model
 from mintnet.models.classifier import CLASSIFIERS, PIXELS, Classifier
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet
 from mintnet.models.flow import Flow
 from mintnet.models.labelled import ImageClassifier
-from mintnet.models.locate import load_flow, load_model, locate
 from mintnet.models.mintnet import PRESETS, MintNetConfig
 from mintnet.models.resnet import ResNet, ResNetConfig
-from mintnet.models.storage import read_config
+from mintnet.models.storage import locate, read_config
 from mintnet.training.data import stream
 from mintnet.training.folder import RunError
 from mintnet.training.recipe import DEEP, Recipe, data_and_kind
@@ -38,7 +38,7 @@ def options_of_model(preset: str, given: dict[str, Any]) -> dict[str, Any]:
     if isinstance(share, float) and isinstance(data, dict) and data.get("name") == name:
         taken["validation"] = share
     if kind == "flow":
-        flow = load_flow(given["init"])
+        flow = Flow.load(given["init"])
         net = flow.net.config
         own = DEEP if isinstance(net, DeepConfig) else NETWORK
         taken |= {option: getattr(net, option) for option in own}
@@ -70,7 +70,7 @@ def _density(recipe: Recipe, data: ImageData) -> DensityTask:
         raise ValueError(f"{recipe.preset} takes images of shape {config.shape}; got {data.shape}")
     flow = _deep(recipe, data, deep) if deep else _paper(recipe, data, config)
     if recipe.init is not None:
-        start = load_flow(recipe.init)
+        start = Flow.load(recipe.init)
         if (start.net.config, start.levels) != (flow.net.config, flow.levels):
             raise RunError(f"{recipe.init} holds another network: {_differences(start, flow)}")
         flow.load_state_dict(start.state_dict())
@@ -138,7 +138,7 @@ def _classification(recipe: Recipe, data: ImageData) -> ClassificationTask:
         else Classifier(replace(CLASSIFIERS[name], **chosen), pixels)
     )
     if recipe.init is not None:
-        start = load_model(recipe.init)
+        start = Model.load(recipe.init)
         if not isinstance(start, ImageClassifier) or start.describe() != model.describe():
             raise RunError(
                 f"{recipe.init} holds another network than {preset}; start from one of the same "
