@@ -13,8 +13,7 @@ from mintnet.analysis.layers import class_names
 from mintnet.data import ImageData
 from mintnet.models import Classifier, Flow
 from mintnet.models.base import Model
-from mintnet.models.locate import load_model, locate
-from mintnet.models.storage import read_config
+from mintnet.models.storage import locate, read_config
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ class OpenModel:
 def open_model(name: str, device: str = "auto") -> OpenModel:
     """The model of that name or in that place, on a device."""
     folder = locate(name)
-    model = load_model(folder).to(pick_device(device)).requires_grad_(False)
+    model = Model.load(folder).to(pick_device(device)).requires_grad_(False)
     return OpenModel(name, folder, model, read_config(folder))
 
 
