@@ -13,7 +13,7 @@ from mintnet.cli.model import OpenModel, open_model
 from mintnet.data import ImageData
 from mintnet.data.folder import read_picture
 from mintnet.models.base import Model
-from mintnet.models.storage import SHIPPED, locate, read_kind
+from mintnet.models.storage import SHIPPED, locate, read_config
 
 
 class Catalogue:
@@ -28,7 +28,7 @@ class Catalogue:
         self.kinds: dict[str, str] = {}
         for name in found:
             try:
-                self.kinds[name] = read_kind(locate(name))
+                self.kinds[name] = str(read_config(locate(name))["kind"])
             except (ValueError, OSError):
                 if name in names:
                     raise
