@@ -5,7 +5,7 @@ import torch
 
 from mintnet.data import load
 from mintnet.models import Classifier
-from mintnet.models.locate import load_model
+from mintnet.models.base import Model
 from mintnet.training import RECIPES, Accuracy, RunError, evaluate
 from mintnet.training.data import augmented
 from mintnet.training.evaluation import Calibration
@@ -19,7 +19,7 @@ def test_a_classifier_learns(tmp_path, tiny):
     options = {"batch_size": 32, "max_steps": 120, "learning_rate": 1e-2}
     figures = tiny(tmp_path / "run", PRESET, **options)
     assert figures["figure"] == "error" and figures["validation"]["error"] < 0.3
-    model = load_model(tmp_path / "run")
+    model = Model.load(tmp_path / "run")
     assert isinstance(model, Classifier)
     assert evaluate(model, load("digits", "test")).accuracy > 0.7
     assert not (tmp_path / "run" / "samples").exists()

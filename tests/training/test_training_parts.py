@@ -14,7 +14,8 @@ from training_processes import state
 
 from mintnet.data import ImageData, load
 from mintnet.models import Classifier, Flow, ModelFileError, ResNet
-from mintnet.models.locate import load_flow, load_model, locate
+from mintnet.models.base import Model
+from mintnet.models.storage import locate
 from mintnet.training import RECIPES, Progress, Recipe, RunError, RunFolder, evaluate, train
 from mintnet.training.build import build_task
 from mintnet.training.data import cropped, cut_out, flipped, held_out, permutation
@@ -69,7 +70,7 @@ def test_every_option_says_what_it_is():
 
 def test_ema_weights_are_what_is_saved(tmp_path, tiny):
     tiny(tmp_path / "run", ema=0.9, max_steps=5)
-    found, flow = state(tmp_path / "run"), load_flow(tmp_path / "run")
+    found, flow = state(tmp_path / "run"), Flow.load(tmp_path / "run")
     for name, parameter in flow.named_parameters():
         mask = parameter != 0  # masked weights are not saved
         assert torch.equal(parameter[mask], found["averaged"][name][mask])
@@ -95,7 +96,7 @@ def test_what_a_run_leaves(tmp_path, tiny):
     assert not (folder.path / "tensorboard").exists()
     assert figures["best"] == figures["validation"]["bpd"]
     for place in (folder.path, folder.last, folder.best):
-        assert Flow.load(place).shape == load_flow(place).shape == (1, 8, 8)
+        assert Flow.load(place).shape == (1, 8, 8)
 
 
 def test_curves_for_tensorboard(tmp_path, tiny, monkeypatch):
@@ -272,7 +273,7 @@ def test_start_from_the_weights_of_another_run(tmp_path, tiny, preset):
     tiny(tmp_path / "one", preset)
     start = {"init": str(tmp_path / "one"), "max_steps": 1}
     tiny(tmp_path / "two", preset, learning_rate=1e-9, **start)
-    one, two = (load_model(tmp_path / name) for name in ("one", "two"))
+    one, two = (Model.load(tmp_path / name) for name in ("one", "two"))
     for a, b in zip(one.parameters(), two.parameters(), strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
     told = r"filters .3, 1. and not .2, 1.; leave out --filters"

@@ -9,14 +9,14 @@ import torch
 
 from mintnet.bijections import Logit
 from mintnet.data import ImageData
+from mintnet.models.base import Model
 from mintnet.models.classifier import CLASSIFIERS, PIXELS, Classifier
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet
 from mintnet.models.flow import Flow
 from mintnet.models.labelled import ImageClassifier
-from mintnet.models.locate import AnyModel, load_flow, load_model, locate
 from mintnet.models.mintnet import PRESETS, MintNetConfig
 from mintnet.models.resnet import ResNet, ResNetConfig
-from mintnet.models.storage import read_config
+from mintnet.models.storage import locate, read_config
 from mintnet.training.data import stream
 from mintnet.training.folder import RunError
 from mintnet.training.recipe import NETWORK, Recipe, data_and_kind, flag
@@ -37,7 +37,7 @@ def options_of_model(preset: str, given: dict[str, Any]) -> dict[str, Any]:
     if isinstance(share, float) and isinstance(data, dict) and data.get("name") == name:
         taken["validation"] = share
     if kind in ("flow", "deep"):
-        flow = load_flow(given["init"])
+        flow = Flow.load(given["init"])
         net = flow.net.config
         own = NETWORK["deep" if isinstance(net, DeepConfig) else "flow"]
         taken |= {option: getattr(net, option) for option in own}
@@ -57,14 +57,14 @@ def build_task(recipe: Recipe, data: ImageData) -> Task:
     build: Any = {"flow": _paper, "deep": _deep}.get(kind, _classifier)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(recipe.seed, "weights"))
-        model: AnyModel = build(recipe, data, chosen)
+        model: Flow | ImageClassifier = build(recipe, data, chosen)
     if (model.shape, model.levels) != (data.shape, data.levels):
         raise ValueError(
             f"{recipe.preset} takes images of shape {model.shape} with {model.levels} levels; got "
             f"{data.shape} with {data.levels}"
         )
     if recipe.init is not None:
-        start = load_model(recipe.init)
+        start = Model.load(recipe.init)
         if unlike := _differences(start, model):
             raise RunError(f"{recipe.init} holds another network: {unlike}")
         model.load_state_dict(start.state_dict())
@@ -111,7 +111,7 @@ def _classifier(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Imag
     return Classifier(replace(CLASSIFIERS[name], **chosen), PIXELS[name])
 
 
-def _differences(start: AnyModel, model: AnyModel) -> str:
+def _differences(start: Model, model: Model) -> str:
     """In what a model to start from differs from the one to be trained, and what to do."""
     theirs, ours = (
         {**found.describe()["net"], "kind": found.kind, "levels": found.levels}
