@@ -34,6 +34,7 @@ COMMANDS = {
     "bench invert": "mintnet.cli.bench:Invert",
     "bench properties": "mintnet.cli.bench:Properties",
     "bench families": "mintnet.cli.bench:Families",
+    "bench accelerate": "mintnet.cli.bench:Accelerate",
     "demo": "mintnet.cli.demo:Demo",
 }
 """Where each command is; a new one is a line here."""
