@@ -66,7 +66,7 @@ def cases() -> list[Case]:
     maf, nsf = partial(zuko_flow, "MAF"), partial(zuko_flow, "NSF")
     return [
         Case("zuko MAF, digits", partial(maf, 256), 8, 256, "digits"),
-        Case("zuko NSF, digits", partial(nsf, 128), 8, 128, "digits"),
+        Case("zuko NSF, digits", partial(nsf, 64), 8, 64, "digits"),
         Case("nflows MAF, digits", partial(nflows_flow, 256), 8, 256, "digits"),
         Case("zuko MAF, MNIST 4 × 4", partial(maf, 128), 4, 128),
         Case("zuko MAF, MNIST 14 × 14", partial(maf, 256), 14, 256),
@@ -183,9 +183,9 @@ class Accelerate(Command):
 
     data: Folder = None
     """The folder with the files of MNIST; digits alone if not given."""
-    steps: int = 800
+    steps: int = 400
     """Of training, for each flow."""
-    compared: int = 256
+    compared: int = 128
     """Samples that are drawn in both ways; of D = 784 a quarter of them."""
     count: int = 10_000
     """Samples that are drawn by the accelerated flow and checked in float64."""
