@@ -11,14 +11,14 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mintnet.tables import TableFit
+from mintnet.tables import fit_table
 
 
 class FlowDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
     """The density of the rows of a table, by the mean of several small flows of mixture layers.
 
     Columns are scaled, training ends early by held-out rows, and the same ``random_state`` gives
-    the same model. All other parameters are those of `TableFit`.
+    the same model. All other parameters are those of `mintnet.tables.fit_table`.
 
     Attributes:
         model_: the fitted `TableModel`, which has ``save``.
@@ -33,30 +33,12 @@ class FlowDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        members: int = TableFit.members,
-        layers: int = TableFit.layers,
-        filters: int = TableFit.filters,
-        blocks: int = TableFit.blocks,
-        components: int = TableFit.components,
-        learning_rate: float = TableFit.learning_rate,
-        weight_decay: float = TableFit.weight_decay,
-        noise: float = TableFit.noise,
-        batch_size: int = TableFit.batch_size,
-        max_steps: int = TableFit.max_steps,
-        patience: int = TableFit.patience,
+        members: int = 8,
+        filters: int | None = None,
+        max_steps: int = 1500,
         random_state: Any = None,
     ) -> None:
-        self.members = members
-        self.layers = layers
-        self.filters = filters
-        self.blocks = blocks
-        self.components = components
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.noise = noise
-        self.batch_size = batch_size
-        self.max_steps = max_steps
-        self.patience = patience
+        self.members, self.filters, self.max_steps = members, filters, max_steps
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> FlowDensity:
@@ -65,7 +47,7 @@ class FlowDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
         options = self.get_params()
         seed = int(check_random_state(options.pop("random_state")).randint(2**31 - 1))
         names = getattr(self, "feature_names_in_", np.arange(rows.shape[1]))
-        self.model_ = TableFit(**options, seed=seed).fit(rows, [str(name) for name in names])
+        self.model_ = fit_table(rows, [str(name) for name in names], **options, seed=seed)
         return self
 
     def score_samples(self, X: Any) -> NDArray[np.float64]:

@@ -121,7 +121,7 @@ class TableModel(Model):
         flows: M models of D columns; all of one shape.
 
     Examples:
-        >>> model = TableModel(["height", "weight"], [VectorFlow(2), VectorFlow(2)])
+        >>> model = TableModel(["height", "weight"], [VectorFlow(2), VectorFlow(2)]).eval()
         >>> model.log_prob(torch.zeros(4, 2)).shape
         torch.Size([4])
     """
