@@ -10,7 +10,7 @@ import torch
 from training_processes import before_step, contents, same_state, state, stopped_at
 
 from mintnet import files
-from mintnet.models.locate import load_flow
+from mintnet.models import Flow
 from mintnet.training import RunError, RunFolder
 from mintnet.training.task import DensityTask
 
@@ -143,7 +143,7 @@ def test_weights_that_are_not_finite_are_not_written(tmp_path, tiny, monkeypatch
     assert len(saved) == (3 if checkpoint_every else 0)  # last/ with two files, and checkpoint.pt
     if checkpoint_every:
         assert state(run)["step"] == 5
-        assert all(p.isfinite().all() for p in load_flow(run).parameters())
+        assert all(p.isfinite().all() for p in Flow.load(run).parameters())
 
 
 def weights(run):
@@ -176,4 +176,4 @@ def test_a_run_json_that_does_not_fit(tmp_path, tiny, content, message):
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, tiny):
     with pytest.raises(RunError, match=r"so the run stops; the weights saved last[^\n]*$"):
         tiny(tmp_path / "run", learning_rate=1e30)
-    assert all(p.isfinite().all() for p in load_flow(tmp_path / "run").parameters())
+    assert all(p.isfinite().all() for p in Flow.load(tmp_path / "run").parameters())

@@ -21,7 +21,7 @@ from training_processes import (
 from mintnet.data import load
 from mintnet.models import Flow
 from mintnet.training import RunError, RunFolder, train
-from mintnet.training.samples import Sampler
+from mintnet.training.output import Sampler
 
 
 def test_killed_and_resumed_is_bit_identical(tmp_path):

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,13 +19,11 @@ from mintnet.models.flow import Flow
 from mintnet.precision import true_float32
 from mintnet.solvers import InversionError
 from mintnet.training.data import Order, describe, part_of, stream
-from mintnet.training.devices import SMALL
+from mintnet.training.devices import SMALL, is_first_process
 from mintnet.training.folder import RunError, RunFolder
-from mintnet.training.interrupt import Interruption
 from mintnet.training.optimizers import learning_rate
-from mintnet.training.progress import Progress
+from mintnet.training.output import Progress, Sampler, save_grid
 from mintnet.training.recipe import Recipe
-from mintnet.training.samples import Sampler, save_grid
 from mintnet.training.step import Outcome, Step
 from mintnet.training.task import Batch, Task
 
@@ -79,7 +82,6 @@ class Run:
         self.left_out = 0  # of the last steps in a row
         self.interruption, self.sampler = Interruption(), Sampler()
         self._sums, self._seen, self._since = dict[str, float](), 0, self.seconds
-        self._timed: list[float] | None = []
         self._saved_at = time.monotonic()
         self._events: Any = None
         if recipe.tensorboard and fabric.is_global_zero:
@@ -109,7 +111,8 @@ class Run:
                     stop=self.interruption.asked,
                 )
                 self.done += 1
-                self._count(outcome, time.perf_counter() - began)
+                self.seconds += time.perf_counter() - began
+                self._count(outcome)
                 last = self.done == self.total
                 if last or self.done % min(100, order.per_epoch) == 0:
                     self._report()
@@ -132,9 +135,8 @@ class Run:
         labels = None if self.labels is None else self.labels[places]
         return self.images[places], labels, places
 
-    def _count(self, outcome: Outcome, seconds: float) -> None:
+    def _count(self, outcome: Outcome) -> None:
         """Take the figures of a step in; stop where there is nothing to go on with."""
-        self.seconds += seconds
         if not outcome.finite:
             self._give_up("the weights are no longer finite")
         if outcome.left_out:
@@ -152,21 +154,6 @@ class Run:
                 self._sums[name] = self._sums.get(name, 0.0) + value
             self._seen += self.order.batch_size
         self.progress.step(self.done, self._shown())
-        self._estimate(seconds)
-
-    def _estimate(self, seconds: float) -> None:
-        """Say once how long the run will take; the first two steps are slower than the others."""
-        if self._timed is None:
-            return
-        self._timed.append(seconds)
-        rest = self._timed[2:]
-        if sum(rest) < 2.0 or len(rest) < 3:
-            return
-        self._timed, mean = None, sum(rest) / len(rest)
-        if (left := mean * (self.total - self.done)) > 5:
-            words = f"{left:.0f} seconds" if left < 100 else f"{left / 60:.0f} minutes"
-            words = words if left < 6000 else f"{left / 3600:.1f} hours"
-            self.progress.note(f"about {words} to go, {mean:.2g} s a step")
 
     def _shown(self) -> dict[str, float]:
         means = {name: total / self._seen for name, total in self._sums.items()}
@@ -275,3 +262,42 @@ class Run:
         for name, value in figures.items() if self._events is not None else ():
             if isinstance(value, float):
                 self._events.add_scalar(f"{kind}/{name}", value, self.done)
+
+
+class Interruption:
+    """The first Ctrl-C inside `noting` is noted, a second one raises KeyboardInterrupt at once.
+
+    A step that is broken off would leave weights and moments between two steps.
+    """
+
+    asked = at_once = False
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note Ctrl-C in this block; outside the main thread Python gives no signals."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before: Any = signal.signal(signal.SIGINT, self._note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before or signal.default_int_handler)
+
+    @contextmanager
+    def cancels(self) -> Iterator[None]:
+        """Inside, already the first Ctrl-C leaves this block, and only this block."""
+        self.at_once = True
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.asked = True
+        finally:
+            self.at_once = False
+
+    def _note(self, *_: object) -> None:
+        if self.asked or self.at_once:
+            raise KeyboardInterrupt
+        self.asked = True
+        if is_first_process():  # print could be interrupted in the middle of a line, and refuse
+            os.write(2, b"\nstopping after this step, with a checkpoint; Ctrl-C again: at once\n")
