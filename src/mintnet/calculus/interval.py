@@ -78,9 +78,9 @@ class Interval:
         return Interval.of(low, high, positive.to(torch.int8) - negative.to(torch.int8))
 
     def __mul__(self, other: Interval) -> Interval:
-        corners = [(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
-        low = torch.stack([_multiply_down(a, b) for a, b in corners]).amin(0)
-        high = torch.stack([-_multiply_down(-a, b) for a, b in corners]).amax(0)
+        ends = torch.broadcast_tensors(self.low, self.high, other.low, other.high)
+        a, b = torch.stack(ends)[[0, 0, 1, 1]], torch.stack(ends)[[2, 3, 2, 3]]  # four corners
+        low, high = _multiply_down(a, b).amin(0), -_multiply_down(-a, b).amin(0)
         return Interval.of(low, high, self.sign * other.sign)
 
     def reshape(self, *shape: int) -> Interval:
@@ -113,7 +113,7 @@ def linear_image(
     error = share * apply(torch.maximum(low.abs(), high.abs()), weight.abs())
     # Each product may underflow, and then each of the few roundings that follow.
     touched = apply((~interval.zero).double(), (weight != 0).double()) > 0
-    error = error + 4 * (terms + 1) * TINIEST * touched
+    error = error + 4 * (terms + 1) * TINIEST * touched.double()
     lowest, highest = total(low, high) - error, total(high, low) + error
     can_be_negative = count(interval.low < 0, interval.high > 0) > 0
     can_be_positive = count(interval.high > 0, interval.low < 0) > 0

@@ -139,6 +139,15 @@ def check_groups(linear: LinearMap, groups: int | None, shape: tuple[int, ...]) 
         )
 
 
+def check_same_shape(first: Tensor, second: Tensor, verb: str) -> None:
+    """Raise unless the two operands of a sum or product have one shape."""
+    if first.shape != second.shape:
+        raise ValueError(
+            f"cannot {verb} values of shapes {tuple(first.shape)} and {tuple(second.shape)}: both "
+            "need the same number of copies of each channel"
+        )
+
+
 def _constant(value: object) -> Tensor | float:
     if isinstance(value, Tensor):
         if value.is_complex():

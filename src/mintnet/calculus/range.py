@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mintnet.calculus.interval import Interval, linear_image
 from mintnet.calculus.ordering import Ordering, common
-from mintnet.calculus.quantity import Quantity, check_groups, fitting
+from mintnet.calculus.quantity import Quantity, check_groups, check_same_shape, fitting
 from mintnet.calculus.value import mix
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class Range(Quantity):
         return self._result(value, slope, curved, ordering, f"{function}", self)
 
     def add(self, other: Range) -> Range:
+        check_same_shape(self.value.low, other.value.low, "add")
         value, slope = self.value + other.value, self.slope + other.slope
         affine = self.affine & other.affine
         ordering = common(self.ordering, other.ordering)
@@ -84,6 +85,7 @@ class Range(Quantity):
         return self._result(value, slope, affine, ordering, what, self, other)
 
     def multiply(self, other: Range) -> Range:
+        check_same_shape(self.value.low, other.value.low, "multiply")
         value = self.value * other.value
         slope = self.slope * other.value + self.value * other.slope
         affine = (self.affine & other.slope.zero) | (other.affine & self.slope.zero)

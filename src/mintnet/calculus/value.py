@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mintnet.calculus.ordering import Ordering, common
-from mintnet.calculus.quantity import Quantity, check_groups, fitting
+from mintnet.calculus.quantity import Quantity, check_groups, check_same_shape, fitting
 
 if TYPE_CHECKING:
     from mintnet.calculus.conditioner import Conditioner
@@ -74,13 +74,13 @@ class Value(Quantity):
         return replace(self, data=data, slope=slope * self.slope, ordering=ordering)
 
     def add(self, other: Value) -> Value:
-        self._check_same_shape(other, "add")
+        check_same_shape(self.data, other.data, "add")
         ordering = common(self.ordering, other.ordering)
         data, slope = self.data + other.data, self.slope + other.slope
         return Value(data, slope, ordering, self.groups or other.groups)
 
     def multiply(self, other: Value) -> Value:
-        self._check_same_shape(other, "multiply")
+        check_same_shape(self.data, other.data, "multiply")
         slope = self.slope * other.data + self.data * other.slope
         ordering = common(self.ordering, other.ordering)
         return Value(self.data * other.data, slope, ordering, self.groups or other.groups)
@@ -102,13 +102,6 @@ class Value(Quantity):
                 "or a Composed, which does"
             )
         return logs.flatten(1).sum(1)
-
-    def _check_same_shape(self, other: Value, verb: str) -> None:
-        if self.data.shape != other.data.shape:
-            raise ValueError(
-                f"cannot {verb} values of shapes {tuple(self.data.shape)} and "
-                f"{tuple(other.data.shape)}: both need the same number of copies of each channel"
-            )
 
 
 def variable(x: Tensor) -> Value:
