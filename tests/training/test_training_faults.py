@@ -61,6 +61,35 @@ def test_a_damaged_checkpoint(tmp_path, tiny, damage):
     assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    "other", [{"filters": (4, 1)}, {"pairs": (1,), "filters": (3,)}, {"muon": True}]
+)
+def test_a_checkpoint_of_another_network(tmp_path, tiny, other):
+    tiny(tmp_path / "run", checkpoint_every=2, max_steps=3)
+    tiny(tmp_path / "other", **other)
+    (tmp_path / "other" / "checkpoint.pt").replace(tmp_path / "run" / "checkpoint.pt")
+    before = contents(tmp_path)
+    with pytest.raises(RunError, match=r"checkpoint.pt is not of the network") as caught:
+        tiny(tmp_path / "run", resume=True, max_steps=20)
+    assert "\n" not in str(caught.value)
+    assert contents(tmp_path) == before
+
+
+def test_one_process_at_a_time(tmp_path, tiny):
+    folder = RunFolder(tmp_path / "deep" / "run")
+    words = rf"in use by process {os.getpid()} on .*--run"
+    with folder.locked():
+        for resume in (False, True):
+            with pytest.raises(RunError, match=words):
+                tiny(folder.path, resume=resume)
+        assert [path.name for path in folder.path.iterdir()] == [".lock"]
+    assert not folder.path.parent.exists()  # nothing has come into it
+    folder.path.mkdir(parents=True)
+    (folder.path / ".lock").write_text("process 1 on another machine")  # as a kill leaves it
+    assert tiny(folder.path)["finished"]
+    assert not (folder.path / ".lock").exists()
+
+
 def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, tiny, monkeypatch):
     checkpoint = tmp_path / "run" / "checkpoint.pt"
     sync, kept = os.fsync, []

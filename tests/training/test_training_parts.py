@@ -90,7 +90,7 @@ def test_what_a_run_leaves(tmp_path, tiny):
     figures = tiny(tmp_path / "run", checkpoint_every=0, **given)
     folder = RunFolder(tmp_path / "run")
     assert folder.read()["recipe"]["batch_size"] == 100
-    assert {row["kind"] for row in folder.metrics()} == {"train", "validation"}
+    assert {row["kind"] for row in folder.metrics()} == {"train", "validation", "samples"}
     names = ["step_0000010.png", "step_0000013.png"]
     assert sorted(path.name for path in folder.samples.iterdir()) == names
     assert not (folder.path / "tensorboard").exists()

@@ -34,12 +34,22 @@ COMMANDS = {
     "bench invert": "mintnet.cli.bench:Invert",
     "bench properties": "mintnet.cli.bench:Properties",
     "bench families": "mintnet.cli.bench:Families",
+    "studio": "mintnet.studio.command:Studio",
     "demo": "mintnet.cli.demo:Demo",
 }
 """Where each command is; a new one is a line here."""
 
 ABOUT = "Invertible networks: exact likelihoods, verified inverses. See also --version."
-EXTRAS = {"tensorboard": "tensorboard", "torchdiffeq": "ffjord"}  # else ``cli`` has the module
+EXTRAS = {  # ``cli`` has the modules that are not named here
+    "gradio": "studio",
+    "tensorboard": "tensorboard",
+    "torchdiffeq": "ffjord",
+    "onnx": "onnx",
+    "onnxscript": "onnx",
+    "onnxruntime": "onnx",
+    "huggingface_hub": "hub",
+    "sklearn": "sklearn",
+}
 NO_MEMORY = "can't allocate memory"  # torch on a CPU, in an error that has no name of its own
 
 

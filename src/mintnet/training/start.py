@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -15,8 +16,9 @@ from mintnet.files import clear_scraps
 from mintnet.training import devices as places
 from mintnet.training.build import build_task, options_of_model, size_warning
 from mintnet.training.data import Order, describe, load_images
+from mintnet.training.devices import is_first_process
 from mintnet.training.folder import RunError, RunFolder, disk_errors
-from mintnet.training.loop import Run
+from mintnet.training.loop import Run, lacks_samples
 from mintnet.training.output import Progress
 from mintnet.training.recipe import Recipe, data_and_kind
 
@@ -46,12 +48,12 @@ def train(
         >>> figures["steps"], figures["finished"]
         (2, True)
     """
-    folder, first = RunFolder(run), places.is_first_process()
+    folder, first = RunFolder(run), is_first_process()
     if options.get("data") is not None:  # the run may be used from elsewhere later
         options["data"] = str(Path(options["data"]).expanduser().absolute())
     progress = progress if first and progress is not None else Progress()
     try:
-        with disk_errors(folder.path):
+        with disk_errors(folder.path), folder.locked() if first else nullcontext():
             # what the first process has written is no reason for the others to refuse
             return _train(preset, folder, resume or not first, progress, options)
     except (ValueError, KeyboardInterrupt) as error:
@@ -67,6 +69,8 @@ def _train(
     preset: str, folder: RunFolder, resume: bool, progress: Progress, options: dict[str, Any]
 ) -> dict[str, Any]:
     recipe, saved = _recipe(preset, folder, resume, options)
+    if is_first_process():
+        clear_scraps(folder.path)
     name, _ = data_and_kind(preset)
     data = load_images(name, "train", recipe.data, size=recipe.size, grey=recipe.grey)
     facts = describe(recipe, data)
@@ -85,7 +89,7 @@ def _train(
     figures: dict[str, Any] = {"preset": preset, "run": str(folder.path)}
     figures |= {"figure": task.figures[0], "epochs": -(-total // order.per_epoch)}
     figures |= {"resumed_from": begun if saved else None, "train": {}, "validation": {}}
-    if state and begun >= total:
+    if state and begun >= total and not lacks_samples(folder, recipe, begun, total):
         progress.note(f"{folder.path} is finished: {begun} steps; --epochs extends it")
         return {**figures, **_reached(folder, total, state)}
     mixed = recipe.precision == "bf16" and task.fast is None
@@ -96,12 +100,12 @@ def _train(
             import_module("torch.utils.tensorboard")
         except ImportError:
             raise RunError("no TensorBoard: pip install 'mintnet[tensorboard]'") from None
+    run = Run(recipe, data, order, task, folder, progress, fabric, state)  # refuses other networks
     if fabric.is_global_zero:
         if saved.get("steps") != total:
             model = {**task.model.describe(), "parameters": task.model.parameter_count()}
             folder.write({"recipe": asdict(recipe), "data": facts, "model": model, "steps": total})
         if saved:
-            clear_scraps(folder.path)
             folder.rewind_metrics(begun)
             progress.note(f"going on with {folder.path} at step {begun} of {total}")
         for line in (*_first_words(recipe, data, order, new=not saved), path):
@@ -111,10 +115,9 @@ def _train(
         places.float32_math(tf32=recipe.precision in ("tf32", "bf16")),
         places.cpu_threads(recipe.threads, data.images[0].numel()),
     ):
-        run = Run(recipe, data, order, task, folder, progress, fabric, state)
         run.fit()
     figures |= {"train": run.train, "validation": run.validation}
-    return {**figures, **_reached(folder, total, run.state())}
+    return {**figures, **_reached(folder, total, asdict(run.at))}
 
 
 def _reached(folder: RunFolder, total: int, state: dict[str, Any]) -> dict[str, Any]:

@@ -194,6 +194,9 @@ class Step:
         if self.recipe.ema:
             self.averaged.model.load_state_dict(state["averaged"])
         load_state(self.optimizer, state["optimizer"])
+        for weight, moments in self.optimizer.state.items():
+            if any(moment.dim() and moment.shape != weight.shape for moment in moments.values()):
+                raise ValueError("moments of the optimizer have other shapes than the weights")
 
 
 def float_buffers(model: nn.Module) -> list[Tensor]:
