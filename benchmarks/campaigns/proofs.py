@@ -13,7 +13,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-import mpmath
+import mpmath  # type: ignore[import-untyped]
 import torch
 from mpmath import mpf
 from torch import Tensor
@@ -26,7 +26,7 @@ from mintnet.calculus.value import mix
 mpmath.mp.prec = 300
 Numbers = list[Any]
 
-NAMES = [*ca.ACTIVATIONS.values(), ca.Arctan, ca.Exp]
+NAMES: list[type[ca.Elementwise]] = [*ca.ACTIVATIONS.values(), ca.Arctan, ca.Exp]
 FACTORS = (-2.0, -0.5, 0.25, 3.0, 0.0, 1.0, 1e-310, 5e-324, -1e-300, 1e-160, 1e12, -1e160, 1e300)
 GAINS = (0.3, 1.0, 3.0, 1e-30, 1e-200, 1e-310, 1e12, 1e150)
 PLACES = (0.0, 1e-310, 1e-160, 1e-3, 1.0, 3.0, 30.0, 300.0, 720.0, 744.5, 1e3, 1e8, 1e160, 1e300)
