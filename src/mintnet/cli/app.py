@@ -41,6 +41,7 @@ COMMANDS = {
     "bench invert": "mintnet.cli.bench:Invert",
     "bench properties": "mintnet.cli.bench:Properties",
     "bench families": "mintnet.cli.bench:Families",
+    "bench accelerate": "mintnet.cli.bench:Accelerate",
     "studio": "mintnet.studio.command:Studio",
     "demo": "mintnet.cli.demo:Demo",
     "doctor": "mintnet.cli.doctor:Doctor",
