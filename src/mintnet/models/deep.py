@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from mintnet.bijections import Bijection, Chain, MixtureLayer
-from mintnet.models.base import Config, Shape
+from mintnet.models.base import Config, Counts, Shape, Sizes
 from mintnet.models.mintnet import Network, in_stages
 
 Labels = Tensor | int | None
@@ -28,17 +29,24 @@ class DeepConfig(Config):
     """
 
     shape: Shape
-    layers: tuple[int, ...]
-    filters: tuple[int, ...]
-    blocks: tuple[int, ...]
-    components: tuple[int, ...]
-    classes: int = 0
+    layers: Counts
+    filters: Sizes
+    blocks: Counts
+    components: Sizes
+    classes: Annotated[int, (0, 2**16)] = 0
 
-    def __post_init__(self) -> None:
-        self.make_tuples("shape")
+    def check_more(self) -> None:
         self.check_stages("layers", "filters", "blocks", "components")
-        if type(self.classes) is not int or self.classes < 0:
-            raise ValueError(f"classes is a number, or 0 for none; got {self.classes!r}")
+
+    def least_weights(self) -> int:
+        total = 0
+        for stage, count in enumerate(self.layers):
+            channels = self.shape[0] * 4**stage
+            width = channels * self.filters[stage]
+            total += (
+                count * width * (9 * width * self.blocks[stage] + channels * self.components[stage])
+            )
+        return total
 
 
 DEEP_PRESETS: dict[str, DeepConfig] = {
@@ -106,6 +114,11 @@ def one_hot(labels: Labels, count: int, classes: int) -> Tensor | None:
             raise ValueError("this model has no classes, so that it takes no labels")
         return None
     found = torch.as_tensor(torch.arange(count) % classes if labels is None else labels)
-    if found.dtype.is_floating_point or bool(((found < 0) | (found >= classes)).any()):
-        raise ValueError(f"labels are whole numbers from 0 to {classes - 1}")
+    whole = not found.dtype.is_floating_point and found.dtype != torch.bool
+    fits = whole and found.shape in ((), (count,)) and bool((found >= 0).all())
+    if not fits or bool((found >= classes).any()):
+        raise ValueError(
+            f"labels: expected whole numbers from 0 to {classes - 1}, one or {count}; got "
+            f"{found.dtype} of shape {tuple(found.shape)}"
+        )
     return torch.nn.functional.one_hot(found.long().expand(count), classes)

@@ -13,6 +13,7 @@ import torch
 
 from mintnet.data import ImageData
 from mintnet.files import clear_scraps
+from mintnet.schema import check
 from mintnet.training import devices as places
 from mintnet.training.build import build_task, options_of_model, size_warning
 from mintnet.training.data import Order, describe, load_images
@@ -142,9 +143,9 @@ def _recipe(
         return recipe, {}
     saved = folder.read()
     try:
-        before = Recipe(**saved["recipe"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise folder.damaged(error) from error
+        before = check(saved["recipe"], Recipe, "recipe")
+    except ValueError as error:
+        raise RunError(f"{folder.run_json}: {error}; name another folder with --run") from error
     return before.resumed(str(folder.path), preset, **options), saved
 
 
