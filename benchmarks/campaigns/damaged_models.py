@@ -45,7 +45,7 @@ FIELDS: dict[str, dict[str, list[Any]]] = {
         "net.t_form": [*WHOLE, '"exp"', "3"],
         "net.couplings": [*WHOLE[:-4], "3", "65536"],
         "net.unknown": ["1"],
-        "data": [*NUMBERS[4:10], "3", '{"name": 3}', '{"name": ["a"]}', '{"folder": 3}'],
+        "data": ["1e999", "true", "[]", "3", '{"name": 3}', '{"name": ["a"]}', '{"folder": 3}'],
         "preset": ["3", "[]", "true", "{}"],
         "validation": ['"a"', "[]", "1e999", "true"],
     },

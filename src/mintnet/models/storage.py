@@ -45,7 +45,7 @@ class SavedModel(TypedDict):
     format: Literal[1]
     kind: str
     preset: str | None
-    data: SavedData | None
+    data: SavedData | str | None
     validation: float | None
 
 

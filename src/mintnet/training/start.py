@@ -85,7 +85,10 @@ def _train(
     order = Order(recipe, len(data))
     if saved:
         recipe = _extended(folder, recipe, order.per_epoch, saved["steps"])
-    task = build_task(replace(recipe, init=None) if state else recipe, data)
+    try:
+        task = build_task(replace(recipe, init=None) if state else recipe, data)
+    except ValueError as error:
+        raise RunError(f"{folder.run_json}: recipe: {error}" if saved else str(error)) from error
     task.fast, path = places.fast_path(task, recipe.precision, devices, recipe.plain)
     total, begun = recipe.steps(order.per_epoch), state["step"] if state else 0
     figures: dict[str, Any] = {"preset": preset, "run": str(folder.path)}
