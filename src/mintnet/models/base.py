@@ -73,7 +73,7 @@ class Model(nn.Module, ABC):
         self.levels: int = check(levels, Levels, "levels")
 
     schema: ClassVar[Any]
-    """What `describe` gives, for `mintnet.schema.check`; ``net`` is a `Config`."""
+    """What `describe` gives, for `mintnet.schema.check`."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -83,6 +83,11 @@ class Model(nn.Module, ABC):
     @abstractmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
         """A model with fresh weights, from what `describe` gives, checked by the schema."""
+
+    @classmethod
+    def least_weights(cls, config: dict[str, Any]) -> int:
+        """A lower bound of the number of weights of what `describe` gives."""
+        return config["net"].least_weights()  # type: ignore[no-any-return]
 
     def save(self, folder: str | Path, **extra: Any) -> None:
         """Write ``model.safetensors`` and ``config.json``, with ``extra`` in it, into a folder."""
@@ -100,7 +105,7 @@ class Model(nn.Module, ABC):
             raise storage.ModelFileError(problem)
         try:
             known = check(config, found.schema)
-            storage.check_size(folder / storage.WEIGHTS, known["net"].least_weights())
+            storage.check_size(folder / storage.WEIGHTS, found.least_weights(known))
             model = found.from_description(known)
         except ValueError as error:
             raise storage.ModelFileError(f"{folder / storage.CONFIG}: {error}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ class DeepConfig(Config):
         classes: of labels that the network is conditioned on, 0 for none.
     """
 
-    shape: Shape
+    shape: Sizes
     layers: Counts
     filters: Sizes
     blocks: Counts
@@ -37,14 +37,18 @@ class DeepConfig(Config):
 
     def check_more(self) -> None:
         self.check_stages("layers", "filters", "blocks", "components")
+        if len(self.shape) not in (1, 3):
+            raise ValueError(f"shape: expected (C, H, W), or (D,) for vectors; got {self.shape}")
 
     def least_weights(self) -> int:
-        total = 0
+        total, taps = 0, 9 if len(self.shape) == 3 else 1
         for stage, count in enumerate(self.layers):
             channels = self.shape[0] * 4**stage
             width = channels * self.filters[stage]
             total += (
-                count * width * (9 * width * self.blocks[stage] + channels * self.components[stage])
+                count
+                * width
+                * (taps * width * self.blocks[stage] + channels * self.components[stage])
             )
         return total
 
@@ -78,7 +82,8 @@ class DeepNet(Network):
             return [MixtureLayer(*size, *depth, upper, config.classes) for upper in uppers]
 
         self.event_shape = config.shape
-        self.chain = Chain(*in_stages(config.shape, len(config.layers), layers))
+        shape = cast(Shape, config.shape)  # a vector has one stage, and no sides to halve
+        self.chain = Chain(*in_stages(shape, len(config.layers), layers))
 
     def layers(self) -> list[MixtureLayer]:
         """All mixture layers, in the order in which they are applied."""

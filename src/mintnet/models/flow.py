@@ -17,14 +17,14 @@ import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
-from typing import Annotated, Any, Literal, Self, TypedDict, Unpack
+from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict, Unpack, cast
 
 import torch
 from torch import Tensor
 
 from mintnet.bijections import Bijection, Logit, Rescale
-from mintnet.bijections.base import check_input
-from mintnet.models.base import Levels, Model, choose
+from mintnet.bijections.base import EntrywiseBijection, check_input
+from mintnet.models.base import Levels, Model, Shape, choose
 from mintnet.models.base_distribution import BASES
 from mintnet.models.batches import Progress, in_batches, join_solutions, reporting
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet, Labels, one_hot
@@ -90,7 +90,7 @@ class Flow(Model):
     """
 
     kind = "flow"
-    schema = FlowFile
+    schema: ClassVar[Any] = FlowFile
 
     def __init__(
         self,
@@ -100,9 +100,9 @@ class Flow(Model):
         centre: float = 0.0,
         base: str | None = None,
     ) -> None:
-        super().__init__(config.shape, levels)
+        super().__init__(cast(Shape, config.shape), levels)
         self.net = DeepNet(config) if isinstance(config, DeepConfig) else MintNet(config)
-        self.pixels: Logit | Rescale = Rescale() if lam is None else Logit(lam, centre)
+        self.pixels: EntrywiseBijection = Rescale() if lam is None else Logit(lam, centre)
         self.base_name = base or ("logistic" if isinstance(config, DeepConfig) else "normal")
         self.base = BASES[choose(self.base_name, BASES)]
 

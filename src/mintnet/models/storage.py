@@ -18,6 +18,7 @@ from mintnet.schema import read_json
 
 FORMAT = 1
 FLOATS = ("F16", "BF16", "F32", "F64")
+OTHERS = {torch.int64: ("I64",), torch.bool: ("BOOL",)}
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 SHIPPED: dict[str, Path] = {
     folder.name: folder
@@ -119,7 +120,7 @@ def load_weights(folder: str | Path, model: nn.Module) -> None:
                     f"name, the first is {different[0]}"
                 )
             for name, tensor in own.items():
-                mask, kinds = masks.get(name), FLOATS if tensor.is_floating_point() else ("I64",)
+                mask, kinds = masks.get(name), OTHERS.get(tensor.dtype, FLOATS)
                 shape = [int(mask.sum())] if mask is not None else list(tensor.shape)
                 got = stored[name].get_dtype(), stored[name].get_shape()
                 if got[0] not in kinds or got[1] != shape:
