@@ -26,6 +26,7 @@ COMMANDS = {
     "tune-step": "mintnet.cli.invert:TuneStep",
     "report": "mintnet.cli.report:Report",
     "explain": "mintnet.cli.explain:Explain",
+    "score": "mintnet.cli.score:Score",
     "info": "mintnet.cli.info:Info",
     "import-original": "mintnet.cli.info:ImportOriginal",
     "data get": "mintnet.cli.info:Get",
@@ -34,6 +35,7 @@ COMMANDS = {
     "bench invert": "mintnet.cli.bench:Invert",
     "bench properties": "mintnet.cli.bench:Properties",
     "bench families": "mintnet.cli.bench:Families",
+    "bench score": "mintnet.cli.bench:Score",
     "demo": "mintnet.cli.demo:Demo",
 }
 """Where each command is; a new one is a line here."""

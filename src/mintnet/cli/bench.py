@@ -11,7 +11,7 @@ from typing import Any
 
 PACKAGE = "mintnet.benchmarks"
 
-COMMANDS = ("Train", "Sample", "Invert", "Properties", "Families")
+COMMANDS = ("Train", "Sample", "Invert", "Properties", "Families", "Score")
 """The class of each command; its module has the same name in small letters."""
 
 

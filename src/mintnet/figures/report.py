@@ -22,8 +22,6 @@ from mintnet.files import write_bytes
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-TEMPLATE = "report.html.j2"
-
 
 def write_report(path: str | Path, overview: Overview) -> Path:
     """Write the page, whole or not at all.
@@ -44,9 +42,25 @@ def write_report(path: str | Path, overview: Overview) -> Path:
 
 def build_page(overview: Overview) -> str:
     """The page as text."""
-    import jinja2
-
     import mintnet
+
+    page: str = template("report.html.j2").render(
+        o=overview,
+        grid=partial(_grid, levels=overview.levels),
+        pairs=lambda found: embedded(paired_grid(found, overview.levels)),
+        png=partial(_data, "png"),
+        plots=_plots(overview),
+        evaluation=_evaluation(overview),
+        series=partial(series, overview.metrics, figure=overview.metric[0]),
+        configuration=json.dumps(overview.configuration, indent=1, default=str),
+        made=f"mintnet {mintnet.__version__} on {date.today():%d %B %Y}",
+    )
+    return page
+
+
+def template(name: str) -> Any:
+    """A template of this folder."""
+    import jinja2
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -55,17 +69,7 @@ def build_page(overview: Overview) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    return environment.get_template(TEMPLATE).render(
-        o=overview,
-        grid=partial(_grid, levels=overview.levels),
-        pairs=lambda found: _picture(paired_grid(found, overview.levels)),
-        png=partial(_data, "png"),
-        plots=_plots(overview),
-        evaluation=_evaluation(overview),
-        series=partial(series, overview.metrics, figure=overview.metric[0]),
-        configuration=json.dumps(overview.configuration, indent=1, default=str),
-        made=f"mintnet {mintnet.__version__} on {date.today():%d %B %Y}",
-    )
+    return environment.get_template(name)
 
 
 def _plots(overview: Overview) -> dict[str, tuple[str, str]]:
@@ -95,10 +99,10 @@ def _evaluation(overview: Overview) -> str:
 
 
 def _grid(images: Tensor, levels: int, columns: int | None = None) -> tuple[str, int, int]:
-    return _picture(image_grid(images, levels, columns))
+    return embedded(image_grid(images, levels, columns))
 
 
-def _picture(picture: Image) -> tuple[str, int, int]:
+def embedded(picture: Image) -> tuple[str, int, int]:
     """A picture inside the page, with its width and height."""
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", optimize=True)

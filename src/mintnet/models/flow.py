@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from mintnet.bijections import Bijection, Logit, Rescale
-from mintnet.models.base import Model, choose
+from mintnet.models.at_work import AtWork
+from mintnet.models.base import choose
 from mintnet.models.base_distribution import BASES
 from mintnet.models.batches import Progress, in_batches, join_solutions, reporting
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet, one_hot
@@ -41,7 +42,7 @@ HIDDEN_ENTRIES = 2**25
 """Entries in the widest hidden layer of one internal batch at most: 128 MiB in float32."""
 
 
-class Flow(Model):
+class Flow(AtWork):
     """Dequantization, a map of the pixels, a network, and the distribution of its output.
 
     The network is a `MintNet` or a `DeepNet`, by its config. ``lam`` and ``centre`` are λ and c of

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from mintnet.data import ImageData
+from mintnet.models.at_work import FEWEST
 from mintnet.models.flow import Flow
+from mintnet.models.storage import save_scores
 from mintnet.precision import true_float32
 from mintnet.solvers import InversionError
 from mintnet.training.data import Order, describe, part_of, stream
@@ -255,6 +257,19 @@ class Run:
         if self.fabric.is_global_zero:
             about = {**self.about, "validation": self.recipe.validation, "step": self.done}
             self.step.averaged.model.save(self.folder.path / name, **about)
+
+    def keep_scores(self) -> None:
+        """Scores of held-out images beside the weights, for `Flow.score`; a GPU has time for all.
+
+        Without a fair number of held-out images there are none.
+        """
+        places = self.order.held if self.fabric.device.type == "cuda" else self.order.held[:500]
+        known = self.fabric.is_global_zero and isinstance(self.task.model, Flow)
+        for folder in (self.folder.last, self.folder.best):
+            if known and len(places) >= FEWEST and folder.exists():
+                flow = Flow.load(folder).to(self.fabric.device)
+                flow.keep_scores(self._look_up(places)[0])
+                save_scores(folder, flow.scores)
 
     def _give_up(self, reason: str) -> None:
         last = self.folder.last

@@ -126,6 +126,7 @@ def _train(
     ):
         run = Run(recipe, data, order, task, folder, progress, fabric, state)
         run.fit()
+        run.keep_scores()
     last = {"train": run.train, "validation": run.validation}
     return {**known, **_figures(folder, total, run.state()), **last}
 
