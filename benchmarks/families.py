@@ -50,8 +50,6 @@ FACTORS = {
     "mintnet": 2.0,
     "i-resnet": 2.0,
     "ffjord": 2.0,
-    "planar": 3.0,
-    "sylvester": 3.0,
 }
 """Families that want another learning rate, as a multiple."""
 CLIP = 1.0

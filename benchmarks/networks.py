@@ -16,9 +16,7 @@ from mintnet.flows import (
     EntryScaling,
     IResNetBlock,
     NICECoupling,
-    Planar,
     RealNVPCoupling,
-    Sylvester,
     glow_step,
     macow_unit,
 )
@@ -122,10 +120,6 @@ _NICE = _vectors(
     lambda size, width, upper: [NICECoupling((size,), upper=upper, hidden=width)], EntryScaling
 )
 _MAF = _vectors(lambda size, width, up: [MAF((size,), width, upper=up), EntryScaling((size,))])
-_PLANAR = _vectors(lambda size, width, up: [Planar(size)])
-_SYLVESTER = _vectors(
-    lambda size, width, up: [Sylvester(size, min(width, size)), EntryScaling((size,))]
-)
 _EMERGING = _images(lambda s, width: _glow(s, width, "emerging"), begin=1)
 _MACOW = _images(lambda s, width: [macow_unit(s, width), *_glow(s, width)], begin=1)
 _MINTNET = _images(lambda s, width: [paired_mint(s[0], max(1, width // s[0]), s[1:])])
@@ -141,8 +135,6 @@ FAMILIES: dict[str, Family] = {
     "maf": Family("MAF", _MAF, "Papamakarios et al. 2017", (5, 3), (5, 1)),
     "conv-maf": Family("MAF, convolutional", _images(_conv_maf), "the same", (2, 32), (3, 48)),
     "mintnet": Family("MintNet", _MINTNET, "Song et al. 2019", (2, 24), (4, 48)),
-    "planar": Family("planar", _PLANAR, "Rezende and Mohamed 2015", (32, 1), (32, 1)),
-    "sylvester": Family("Sylvester", _SYLVESTER, "van den Berg et al. 2018", (8, 16), (8, 32)),
     "i-resnet": Family("i-ResNet", _I_RESNET, "Behrmann et al. 2019", (2, 32), (4, 64), False),
     "ffjord": Family("FFJORD", _FFJORD, "Grathwohl et al. 2019", (1, 24), (2, 64), False),
 }

@@ -15,11 +15,13 @@ from torch.nn import functional as F
 from mintnet import Flow
 from mintnet.analysis.measure import measure
 from mintnet.analysis.origin import machine
-from mintnet.analysis.score import Reference
-from mintnet.cli.command import Command, Count, Folder, Model
+from mintnet.analysis.score import Reference, score
+from mintnet.cli.command import Command, Count, File, Folder, Model
 from mintnet.cli.model import open_model
 from mintnet.cli.output import Tasks, console
 from mintnet.data import load
+from mintnet.figures import image_grid, save_picture
+from mintnet.figures.score import overlay
 from mintnet.models.batches import Progress
 from mintnet.models.storage import save_scores
 from mintnet.precision import true_float32
@@ -34,12 +36,12 @@ Measured = tuple[Tensor, Tensor, Tensor | None]
 def odd_pictures(name: str, data: Path, count: int) -> Iterator[tuple[str, Tensor]]:
     """What is to be found: pictures of each kind, (count, C, H, W) uint8, made of test images."""
     x, generator = load(name, "test", data).images[:count], torch.Generator().manual_seed(0)
-    (count, c, h, w), half = x.shape, {"dtype": torch.float64, "generator": generator}
+    count, c, h, _ = x.shape
     colours = torch.randint(0, 256, (count, c, 1, 1), generator=generator)
     yield "constant colour", colours.expand(x.shape).to(torch.uint8).contiguous()
     yield "blurred, σ = 2", blurred(x, 2.0)
-    noise = 25.5 * torch.randn(x.shape, **half)  # type: ignore[call-overload]
-    yield "noise, σ = 0.1", to_bytes(x + noise)
+    noise = torch.randn(x.shape, generator=generator, dtype=torch.float64)
+    yield "noise, σ = 0.1", to_bytes(x + 25.5 * noise)
     yield "rows shuffled", torch.stack([i[:, torch.randperm(h, generator=generator)] for i in x])
     if c == 3:
         digits = resized(load("mnist", "test", data).images[:count, 0], h)[:, None].double() / 255
@@ -129,6 +131,9 @@ class Score(Command):
     store: Folder = None
     """Write the scores of all held-out images into this model folder."""
 
+    sheet: File = None
+    """A picture: two test images, one picture of each kind and two with patches, above their maps."""
+
     def run(self) -> dict[str, Any]:
         check_positive(count=self.count, test=self.test)
         out, opened = console(), open_model(self.model, "cpu")
@@ -149,8 +154,8 @@ class Score(Command):
             for kind, images in odd_pictures(name, self.data, self.count):
                 found, raw, _ = self._measured(flow, kind, images, task(kind))
                 odd = reference.fit.oddness(reference.fit.normal_scores(found))
-                figures = {"auroc": auroc(oddness, odd), "raw_likelihood": auroc(nats, raw)}
-                rows[kind] = figures | {"pictures": len(images)}
+                both = {"auroc": auroc(oddness, odd), "raw_likelihood": auroc(nats, raw)}
+                rows[kind] = both | {"pictures": len(images)}
             images, places = patched(name, self.data)
             _, _, maps = self._measured(flow, "patches", images, task("patches"))
         table = plain_table(f"{self.model}: AUROC", "pictures", "score", "raw likelihood")
@@ -158,7 +163,7 @@ class Score(Command):
             table.add_row(kind, f"{row['auroc']:.3f}", f"{row['raw_likelihood']:.3f}")
         out.print(table)
         shares = {str(rate): float((p_values <= rate).double().mean()) for rate in (0.01, 0.05)}
-        figures = {"model": self.model, "references": len(reference.statistics)}
+        figures: dict[str, Any] = {"model": self.model, "references": len(reference.statistics)}
         figures |= {"test_images": len(usual), "share_flagged": shares, "odd": rows}
         for rate, share in shares.items():
             out.print(f"{100 * share:.2f} % of {len(usual)} test images flagged at {rate}")
@@ -167,12 +172,21 @@ class Score(Command):
             hits, chance = found_patches(unusual, places)
             out.print(f"patches: {100 * hits:.0f} % overlapped, by chance {100 * chance:.0f} %")
             figures["patches"] = {"cases": CASES, "overlapped": hits, "by_chance": chance}
+        if self.sheet is not None:
+            first = [pictures[:1] for _, pictures in odd_pictures(name, self.data, self.count)]
+            some = torch.cat([usual[:2], *first, images[:2]])
+            found = score(flow, some, reference=reference)
+            if found.unusual is not None:
+                pairs = zip(some, found.unusual, strict=True)
+                maps = torch.stack([overlay(image, m, flow.levels) for image, m in pairs])
+                both = torch.cat([some.expand(-1, 3, -1, -1), maps])
+                save_picture(image_grid(both, flow.levels, len(some), width=800), self.sheet)
         return {**figures, "machine": machine(torch.device("cpu"))}
 
     def _measured(self, flow: Flow, kind: str, images: Tensor, progress: Progress) -> Measured:
         path = None if self.keep is None else self.keep / f"{self.model}-{kind}-{len(images)}.pt"
         if path is not None and path.is_file():
-            return tuple(torch.load(path, weights_only=True))  # type: ignore[return-value]
+            return tuple(torch.load(path, weights_only=True))
         found = measure(flow, images, progress=progress)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

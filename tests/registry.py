@@ -384,9 +384,6 @@ def _outside_f() -> list[Case]:
         case("glow-step", lambda: mn.glow_step(4, (2, 3), 3), (4, 2, 3)),
         case("glow-step-emerging", lambda: mn.glow_step(2, (3, 3), 3, "emerging"), (2, 3, 3)),
         case("macow-unit", lambda: mn.macow_unit((2, 3, 3), 3), (2, 3, 3)),
-        case("planar", lambda: mn.Planar(5), (5,), span=(-0.5, 0.5)),
-        case("sylvester", lambda: mn.Sylvester(6, 3), (6,)),
-        case("sylvester-full", lambda: mn.Sylvester(4, 4), (4,), span=(-0.2, 0.2)),
         estimated("i-resnet-dense", lambda: mn.IResNetBlock((4,), 6, 0.9, terms=60), (4,)),
         estimated("i-resnet-conv", lambda: mn.IResNetBlock(image, 3, 0.9, terms=60), image),
         estimated("ffjord-rk4", lambda: mn.FFJORD((3,), 5, "rk4", steps=24), (3,)),
@@ -395,9 +392,9 @@ def _outside_f() -> list[Case]:
     ]
 
 
-def _mixture(name: str, channels: int, upper: bool) -> Case:
-    make = partial(mn.MixtureLayer, channels, 3, (3, 3), blocks=2, components=3, upper=upper)
-    return Case(f"mixture-{name}", _ready(make, 3, 1.5), (channels, 3, 3), triangular=True)
+def _mixture(name: str, channels: int, upper: bool, size: tuple[int, ...] = (3, 3)) -> Case:
+    make = partial(mn.MixtureLayer, channels, 3, size, blocks=2, components=3, upper=upper)
+    return Case(f"mixture-{name}", _ready(make, 3, 1.5), (channels, *size), triangular=True)
 
 
 def _cases() -> list[Case]:
@@ -415,12 +412,15 @@ def _cases() -> list[Case]:
         moved("chain-of-permutations", both, (1, 4, 4)),
         Case("batch-norm", lambda: _norm(mn.BatchNorm), (3, 2, 3)),
         Case("act-norm", lambda: _norm(mn.ActNorm), (3, 2, 3)),
+        Case("act-norm-vector", lambda: _norm(mn.ActNorm), (3,)),
         unit("logit-1e-6", lambda: mn.Logit(1e-6), (1, 3, 3)),
         unit("logit-centred", lambda: mn.Logit(0.01, centre=-4.0), (1, 2, 3)),
         unit("logit-0.05", lambda: mn.Logit(0.05), (2, 2, 3)),
         _mixture("grey", 1, False),
         _mixture("colour", 3, False),
         _mixture("upper", 2, True),
+        _mixture("vector", 6, False, ()),
+        _mixture("vector-upper", 5, True, ()),
         Case("paired", _ready(lambda: mn.paired_mint(2, 2, (3, 3)), 2, 2.0), (2, 3, 3)),
         Case("chain", _ready(_long_chain, 4, 1.5), (1, 4, 4)),
         Case("chain-from-pixels", _ready(_pixels, 6, 1.5), (2, 2, 4), span=(0.05, 0.95)),

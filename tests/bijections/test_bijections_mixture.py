@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mintnet import Auto, Bisection, FixedPoint, MixtureLayer, Wavefront
+from mintnet import Auto, Bisection, FixedPoint, MintLayer, MixtureLayer, Wavefront
 from mintnet.bijections.mixture import T_FLOOR, MixtureMap
 from mintnet.calculus.mixture import Mixture
 from mintnet.solvers.level_cache import LevelCache
@@ -62,9 +62,10 @@ def test_scalar_inverse(size: float, components: int) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("solver", [Auto(), Wavefront(), Bisection(), FixedPoint(damped=True)])
 @pytest.mark.parametrize("upper", [False, True])
-def test_every_solver(solver: object, upper: bool) -> None:
-    layer = away_from_zero(MixtureLayer(2, 3, (3, 4), 2, 3, upper), 5).double()
-    x = torch.randn(3, 2, 3, 4, dtype=torch.float64)
+@pytest.mark.parametrize("shape", [(2, 3, 4), (6,), (1,)], ids=str)
+def test_every_solver(solver: object, upper: bool, shape: tuple[int, ...]) -> None:
+    layer = away_from_zero(MixtureLayer(shape[0], 3, shape[1:], 2, 3, upper), 5).double()
+    x = torch.randn(3, *shape, dtype=torch.float64)
     found = layer.solve(layer(x)[0], solver)  # type: ignore[arg-type]
     assert bool(found.converged.all()), found.message
     torch.testing.assert_close(found.value, x, rtol=1e-7, atol=1e-7)
@@ -93,10 +94,16 @@ def test_the_proof_holds_for_any_finite_weights() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("blocks", [1, 5])
-def test_the_wavefront_has_as_many_levels_at_any_depth(blocks: int, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+@pytest.mark.parametrize(("shape", "levels"), [((3, 4, 5), 4 * 2 + 2 * 3 + 5), ((7,), 7)])
+def test_the_wavefront_has_as_many_levels_at_any_depth(
+    shape: tuple[int, ...],
+    levels: int,
+    blocks: int,
+    monkeypatch,  # type: ignore[no-untyped-def]
+) -> None:
     """Every activation is computed once: a convolution is asked once on each of the levels."""
-    layer = away_from_zero(MixtureLayer(3, 2, (4, 5), blocks, 2), 1)
-    x = torch.randn(2, 3, 4, 5)
+    layer = away_from_zero(MixtureLayer(shape[0], 2, shape[1:], blocks, 2), 1)
+    x = torch.randn(2, *shape)
     asked: list[int] = []
     known = LevelCache.known_part
 
@@ -106,7 +113,6 @@ def test_the_wavefront_has_as_many_levels_at_any_depth(blocks: int, monkeypatch)
 
     monkeypatch.setattr(LevelCache, "known_part", counted)
     found = layer.solve(layer(x)[0], Wavefront())
-    levels = 4 * 2 + 2 * 3 + 5
     assert found.steps.tolist() == [levels] * 2 and bool(found.converged.all())
     assert len(asked) == levels * (2 * blocks + 3)
 
@@ -136,9 +142,10 @@ def test_a_captured_walk_serves_every_layer_of_its_shape() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("solver", [Auto(), Wavefront(), FixedPoint(damped=True)])
-def test_a_context_reaches_every_sample_by_itself(solver: object) -> None:
-    layer = away_from_zero(MixtureLayer(2, 3, (4, 4), 2, 3, context=5), 1).double()
-    x, context = torch.randn(4, 2, 4, 4, dtype=torch.float64), torch.randn(4, 5).double()
+@pytest.mark.parametrize("shape", [(2, 4, 4), (5,)], ids=str)
+def test_a_context_reaches_every_sample_by_itself(solver: object, shape: tuple[int, ...]) -> None:
+    layer = away_from_zero(MixtureLayer(shape[0], 3, shape[1:], 2, 3, context=5), 1).double()
+    x, context = torch.randn(4, *shape, dtype=torch.float64), torch.randn(4, 5).double()
     given = layer.given(context)
     y, log_det = given(x)
     one, alone = layer.given(context[2:3])(x[2:3])
@@ -158,6 +165,27 @@ def test_a_context_that_does_not_fit(raises_with) -> None:  # type: ignore[no-un
         MixtureLayer(1, 2, (3, 3), 1, 2, context=5)(x)
     with raises_with(ValueError, "0 features", "got 3"):
         MixtureLayer(1, 2, (3, 3), 1, 2).given(torch.zeros(2, 3))
+
+
+@pytest.mark.parametrize("size", [1, (4,), (2, 2, 2), (0, 3)], ids=str)
+def test_a_size_that_is_none(size: object, raises_with) -> None:  # type: ignore[no-untyped-def]
+    expected = ("height",) if size == (0, 3) else ("(height, width)", "() for vectors", "size=()")
+    with raises_with(ValueError, *expected):
+        MixtureLayer(2, 3, size)  # type: ignore[arg-type]
+    with raises_with(ValueError, "height"):
+        MintLayer(2, 3, size)  # type: ignore[arg-type]
+
+
+@torch.no_grad()
+def test_initialized_from_vectors_it_is_a_linear_model() -> None:
+    layer = MixtureLayer(3, 4, (), 1, 4)
+    x = torch.randn(200, 3) @ torch.tensor([[1.0, 2.0, -1.0], [0, 0.5, 1.0], [0, 0, 0.1]])
+    before = layer(x)[1].mean()
+    layer.initialize(x)
+    assert (layer.network.prediction(x) - x).std(0).tolist() == pytest.approx(
+        [1, 0.5, 0.1], rel=0.3
+    )
+    assert float(layer(x)[1].mean()) > float(before) + 3
 
 
 @torch.no_grad()

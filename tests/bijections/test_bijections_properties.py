@@ -89,7 +89,7 @@ def test_log_slopes_sum_to_the_log_det_at_the_entries_they_belong_to(case: Case)
         y, slopes = bijection.log_slopes(x)
     except ValueError as error:
         assert "not triangular" in str(error)
-        outside = mn.FFJORD, mn.Inverse, mn.IResNetBlock, mn.Planar, mn.Sylvester, Sinh
+        outside = mn.FFJORD, mn.Inverse, mn.IResNetBlock, Sinh
         assert any(isinstance(leaf, outside) for leaf in bijection.leaves())
         return
     z, log_det = bijection(x)

@@ -13,7 +13,7 @@ from mintnet.bijections.chain import Chain
 from mintnet.bijections.mint_evaluator import MintBlocks, MintEvaluator
 from mintnet.bijections.triangular import TriangularBijection
 from mintnet.calculus import Convolution, Ordering, Quantity, activation, conv_mask
-from mintnet.calculus.masks import check_kernel_size, check_positive
+from mintnet.calculus.masks import check_kernel_size, check_positive, check_size
 from mintnet.calculus.signs import constrained
 
 Q = TypeVar("Q", bound=Quantity)
@@ -72,7 +72,8 @@ class MintLayer(TriangularBijection):
         t_form: str = "softplus",
     ) -> None:
         super().__init__()
-        check_positive(channels=channels, filters=filters, height=size[0], width=size[1])
+        check_positive(channels=channels, filters=filters)
+        check_size(size)
         check_kernel_size(kernel_size)
         if t_form not in T_FORMS:
             raise ValueError(f"unknown t_form {t_form!r}; choose one of {', '.join(T_FORMS)}")

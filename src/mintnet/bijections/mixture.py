@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from mintnet.bijections.mixture_network import LEAST_LOG_SCALE, SLOW, MixtureNetwork
 from mintnet.bijections.triangular import TriangularBijection
-from mintnet.calculus import Convolution, Ordering, Quantity
+from mintnet.calculus import Convolution, Dense, LinearMap, Ordering, Quantity
 from mintnet.calculus.interval import Interval
-from mintnet.calculus.masks import check_positive
+from mintnet.calculus.masks import check_positive, check_size
 from mintnet.calculus.mixture import Mixture
 from mintnet.calculus.monotone import Convolve, MonotoneMap
 from mintnet.solvers import Evaluate, System
@@ -40,14 +40,14 @@ class MixtureLayer(TriangularBijection):
     Args:
         channels: C.
         filters: K; the hidden width is C · K.
-        size: (H, W).
+        size: (H, W), or () for vectors of C entries, whose network has masked matrices.
         blocks: residual blocks of the network.
         components: of the mixture.
         upper: triangular from the other end.
         context: features of each sample that the network sees as well, 0 for none; a layer with
             context is used as ``layer.given(context)``.
 
-    Shapes: (batch, C, H, W) → (batch, C, H, W), (batch,).
+    Shapes: x and y (batch, C, H, W), of vectors (batch, C); log-determinant (batch,).
 
     Examples:
         >>> layer = MixtureLayer(channels=1, filters=4, size=(6, 6), blocks=1, components=3)
@@ -63,29 +63,29 @@ class MixtureLayer(TriangularBijection):
         self,
         channels: int,
         filters: int,
-        size: tuple[int, int],
+        size: tuple[int, int] | tuple[()],
         blocks: int = 4,
         components: int = 8,
         upper: bool = False,
         context: int = 0,
     ) -> None:
         super().__init__()
-        check_positive(
-            channels=channels, filters=filters, height=size[0], width=size[1], components=components
-        )
+        check_positive(channels=channels, filters=filters, components=components)
+        check_size(size, vectors=True)
         self.event_shape, self.filters = (channels, *size), filters
         self.ordering = Ordering(upper)
-        self.network = MixtureNetwork(channels, filters, blocks, components, upper, context)
+        options = filters, blocks, components, upper, context, not size
+        self.network = MixtureNetwork(channels, *options)
         self.raw_t = nn.Parameter(
-            torch.full((channels, 1, 1), math.log(math.expm1(0.01 - T_FLOOR)))
+            torch.full((channels, *(1 for _ in size)), math.log(math.expm1(0.01 - T_FLOOR)))
         )
 
         work = sum(conv.mask.numel() for conv in self.network.convolutions)
-        self.work = 2.0 * work * size[0] * size[1]
+        self.work = 2.0 * work * math.prod(size)
 
     @property
     def t(self) -> Tensor:
-        """The positive factor of x, (C, 1, 1)."""
+        """The positive factor of x, (C, 1, 1), or (C,) for vectors."""
         return T_FLOOR + F.softplus(self.raw_t)
 
     def function(self, x: Q) -> Q:
@@ -96,12 +96,12 @@ class MixtureLayer(TriangularBijection):
         return GivenContext(self, context)
 
     def initialize(self, x: Tensor) -> None:
-        """Set the linear prediction and the widths of the components from images."""
+        """Set the linear prediction and the widths of the components from samples."""
         self.network.initialize(x)
 
     def mixture(self, x: Tensor, context: Tensor | None = None) -> Mixture:
         """The mixtures of all entries, given x."""
-        prediction, t = self.network.prediction(x).flatten(2), self.t.flatten(1)
+        prediction, t = _places(self.network.prediction(x)), self.t.reshape(-1, 1)
         return self.network.mixture(self.network(x, context), prediction, t)
 
     def evaluator(self) -> Evaluate:
@@ -109,7 +109,7 @@ class MixtureLayer(TriangularBijection):
 
     def value_and_slope(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """f(x) and diag J(x), both of the shape of x."""
-        value, slope = self.mixture(x, context).value_and_slope(x.flatten(2))
+        value, slope = self.mixture(x, context).value_and_slope(_places(x))
         return value.view_as(x), slope.view_as(x)
 
     def require_proof(self) -> None:
@@ -182,11 +182,12 @@ class MixtureMap(MonotoneMap):
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(self.layer.parameters())
 
-    def convolutions(self) -> list[Convolution]:
+    def convolutions(self) -> list[LinearMap]:
         """Those of the network, then the linear prediction."""
         network, groups = self.layer.network, self.layer.event_shape[0]
         masked = [*network.convolutions, network.linear]
-        return [Convolution(m.weight * m.mask, m.bias, groups, self.ordering) for m in masked]
+        kind = Convolution if len(self.layer.event_shape) == 3 else Dense
+        return [kind(m.weight * m.mask, m.bias, groups, self.ordering) for m in masked]
 
     @property
     def reads_input(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -195,7 +196,8 @@ class MixtureMap(MonotoneMap):
     def constants(self, context: Tensor | None) -> tuple[Tensor, ...]:
         """t, (C, 1, 1), and the shifts of the context, (blocks, C, K, batch)."""
         shifts = self.layer.network.context_shifts(context)
-        return (self.layer.t,) if shifts is None else (self.layer.t, shifts.movedim(1, 3))
+        t = self.layer.t.reshape(-1, 1, 1)
+        return (t,) if shifts is None else (t, shifts.movedim(1, 3))
 
     def solve_level(
         self, convolve: Convolve, constants: tuple[Tensor, ...], target: Tensor, channels: slice
@@ -211,3 +213,8 @@ class MixtureMap(MonotoneMap):
 
     def __str__(self) -> str:
         return "a mixture of logistics"
+
+
+def _places(x: Tensor) -> Tensor:
+    """(batch, C, H, W) as (batch, C, H·W), and vectors (batch, C) as (batch, C, 1)."""
+    return x.reshape(*x.shape[:2], math.prod(x.shape[2:]))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mintnet.calculus import conv_mask
+from mintnet.calculus import conv_mask, dense_mask
 from mintnet.calculus.mixture import Mixture
 from mintnet.calculus.monotone import Convolve
 
@@ -24,8 +24,9 @@ LOGISTIC_SCALE = 3**0.5 / math.pi
 class MixtureNetwork(nn.Module):
     r"""Parameters of a mixture for each entry, from strictly earlier entries.
 
-    The first convolution is strict, all others may see their own entry. Between them: RMS
-    normalization over the K features of each channel and pixel, SiLU, and gated residual blocks
+    The first convolution is strict, all others may see their own entry; of vectors, masked matrices
+    stand in their place. Between them: RMS normalization over the K features of each channel and
+    pixel, SiLU, and gated residual blocks
 
     .. code-block:: text
 
@@ -42,6 +43,7 @@ class MixtureNetwork(nn.Module):
         components: M of the mixture.
         upper: triangular from the other end.
         context: features of c, 0 for none.
+        dense: for vectors of C entries instead of images.
     """
 
     shifts: nn.Parameter | None
@@ -54,20 +56,23 @@ class MixtureNetwork(nn.Module):
         components: int,
         upper: bool,
         context: int = 0,
+        dense: bool = False,
     ) -> None:
         super().__init__()
         self.channels, self.filters, self.blocks = channels, filters, blocks
         self.components, self.upper, self.context = components, upper, context
-        convolutions = [MaskedConvolution(channels, filters, 1, 3, upper, strict=True)]
+        wide, point = (None, None) if dense else (3, 1)  # kernel sizes
+        convolutions = [MaskedConvolution(channels, filters, 1, wide, upper, strict=True)]
         for _ in range(blocks):
-            convolutions.append(MaskedConvolution(channels, filters, filters, 3, upper))
-            convolutions.append(MaskedConvolution(channels, 2 * filters, filters, 3, upper, 0.1))
-        convolutions.append(MaskedConvolution(channels, 3 * components, filters, 1, upper, 0.02))
+            convolutions.append(MaskedConvolution(channels, filters, filters, wide, upper))
+            convolutions.append(MaskedConvolution(channels, 2 * filters, filters, wide, upper, 0.1))
+        head = MaskedConvolution(channels, 3 * components, filters, point, upper, 0.02)
+        convolutions.append(head)
         self.convolutions: list[MaskedConvolution]
         self.convolutions = nn.ModuleList(convolutions)  # type: ignore[assignment]
         shifts = nn.Parameter(torch.zeros(blocks, channels * filters, context)) if context else None
         self.register_parameter("shifts", shifts)  # V of each block: at first it changes nothing
-        self.linear = MaskedConvolution(channels, 1, 1, 3, upper, 0.0, strict=True)
+        self.linear = MaskedConvolution(channels, 1, 1, wide, upper, 0.0, strict=True)
         with torch.no_grad():  # components spread over some units of their own scale
             bias = convolutions[-1].bias.view(channels, 3, components)
             bias[:, 1] = 0.05 * torch.linspace(-1, 1, components)
@@ -86,15 +91,13 @@ class MixtureNetwork(nn.Module):
         return shifts.reshape(self.blocks, len(context), self.channels, self.filters)
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """Raw parameters. Shapes: (batch, C, H, W) → (batch, C, 3·M, H·W)."""
-        height, width = x.shape[2:]
-        shifts = self.context_shifts(context)
+        """Raw parameters. Shapes: (batch, C, H, W) → (batch, C, 3·M, H·W); of vectors H·W = 1."""
+        shifts, places = self.context_shifts(context), math.prod(x.shape[2:])
 
         def convolve(index: int, u: Tensor | None) -> Tensor:
-            u = x if u is None else u.flatten(1, 2).unflatten(-1, (height, width))
-            y = self.convolutions[index](u)
-            copies = y.shape[1] // self.channels
-            return y.unflatten(1, (self.channels, copies)).flatten(-2)  # type: ignore[no-any-return]
+            u = x if u is None else u.reshape(len(x), u.shape[1] * u.shape[2], *x.shape[2:])
+            y: Tensor = self.convolutions[index](u)
+            return y.reshape(len(x), self.channels, y.shape[1] // self.channels, places)
 
         return self.features(convolve, None if shifts is None else shifts[..., None])
 
@@ -114,9 +117,11 @@ class MixtureNetwork(nn.Module):
 
     @torch.no_grad()
     def initialize(self, x: Tensor) -> None:
-        """ℓ by least squares from images (batch, C, H, W); components as wide as what it leaves."""
-        windows = F.unfold(x, 3, padding=1).transpose(1, 2).flatten(0, 1)  # (batch · H · W, 9 C)
-        targets = x.flatten(2).transpose(1, 2).flatten(0, 1)
+        """ℓ by least squares from images or vectors; components as wide as what it leaves."""
+        windows = targets = x
+        if x.dim() == 4:  # (batch · H · W, 9 C), (batch · H · W, C)
+            windows = F.unfold(x, 3, padding=1).transpose(1, 2).flatten(0, 1)
+            targets = x.flatten(2).transpose(1, 2).flatten(0, 1)
         bias = self.convolutions[-1].bias.view(self.channels, 3, self.components)
         for channel, mask in enumerate(self.linear.mask.flatten(1)):
             seen = torch.cat([windows[:, mask], torch.ones_like(windows[:, :1])], 1)
@@ -150,7 +155,7 @@ class MixtureNetwork(nn.Module):
 
 
 class MaskedConvolution(nn.Module):
-    """A masked convolution with several copies of each channel on both sides."""
+    """A masked convolution, or without kernel size a masked matrix, with copies of each channel."""
 
     mask: Tensor
 
@@ -159,20 +164,27 @@ class MaskedConvolution(nn.Module):
         channels: int,
         copies_out: int,
         copies_in: int,
-        kernel_size: int,
+        kernel_size: int | None,
         upper: bool,
         gain: float = 1.0,
         strict: bool = False,
     ) -> None:
         super().__init__()
-        mask = conv_mask(channels, copies_out, copies_in, kernel_size, upper, strict=strict)
+        copies = copies_out, copies_in
+        if kernel_size is None:
+            mask = dense_mask(channels, *copies, upper, strict=strict)
+        else:
+            mask = conv_mask(channels, *copies, kernel_size, upper, strict=strict)
         self.register_buffer("mask", mask, persistent=False)
-        fan_in = mask.flatten(1).sum(1).clamp(min=1).view(-1, 1, 1, 1)
+        fan_in = mask.flatten(1).sum(1).clamp(min=1).view(-1, *(1,) * (mask.dim() - 1))
         self.weight = nn.Parameter(gain * torch.randn(mask.shape) * mask / fan_in.sqrt())
         self.bias = nn.Parameter(torch.zeros(len(mask)))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.conv2d(x, self.weight * self.mask, self.bias, padding=self.mask.shape[-1] // 2)
+        weight = self.weight * self.mask
+        if weight.dim() == 2:
+            return F.linear(x, weight, self.bias)
+        return F.conv2d(x, weight, self.bias, padding=weight.shape[-1] // 2)
 
 
 def normalized(h: Tensor) -> Tensor:

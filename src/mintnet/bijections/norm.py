@@ -76,12 +76,11 @@ class BatchNorm(EntrywiseBijection):
 class FirstBatchScaling(EntrywiseBijection):
     """y = exp(s) ⊙ (x + b), with s and b set by the first training batch.
 
-    That batch comes out with mean 0 and variance 1 over ``axes``; afterwards s and b are ordinary
+    That batch comes out with mean 0 and variance 1 for each weight; afterwards s and b are ordinary
     weights.
     """
 
     is_set: Tensor
-    axes: tuple[int, ...] = (0,)
     entry = "entry"
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -93,8 +92,8 @@ class FirstBatchScaling(EntrywiseBijection):
     def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if self.training and not bool(self.is_set):
             self._set_from(x)
-        y = (x + self._broadcast(self.shift)) * self._broadcast(self.log_scale.exp())
-        return y, self._broadcast(self.log_scale).expand_as(x)
+        shift, log_scale = (self._like(x, values) for values in (self.shift, self.log_scale))
+        return (x + shift) * log_scale.exp(), log_scale.expand_as(x)
 
     def invert(self, z: Tensor) -> Tensor:
         if self.training and not bool(self.is_set):
@@ -102,22 +101,24 @@ class FirstBatchScaling(EntrywiseBijection):
                 f"{type(self).__name__} has no inverse yet: the first training batch sets it. Run "
                 "a batch forward first, or call .eval() to use it as it is."
             )
-        return z * self._broadcast((-self.log_scale).exp()) - self._broadcast(self.shift)
+        return z * self._like(z, -self.log_scale).exp() - self._like(z, self.shift)
 
     @torch.no_grad()
     def _set_from(self, x: Tensor) -> None:
-        deviation = x.std(self.axes, unbiased=False)
+        axes = (0, *range(1 + self.shift.dim(), x.dim()))  # all but those of the weights
+        deviation = x.std(axes, unbiased=False)
         if not bool((deviation > 0).all()):
             raise ValueError(
                 f"{type(self).__name__} cannot start from this batch: at least one {self.entry} is "
                 "constant in it. Start from a batch of different samples."
             )
-        self.shift.copy_(-x.mean(self.axes))
+        self.shift.copy_(-x.mean(axes))
         self.log_scale.copy_(-deviation.log())
         self.is_set.fill_(True)
 
-    def _broadcast(self, values: Tensor) -> Tensor:
-        return values.reshape(*values.shape, *(1,) * (len(self.axes) - 1))
+    def _like(self, x: Tensor, values: Tensor) -> Tensor:
+        """Weights with as many axes as a sample of x."""
+        return values.reshape(*values.shape, *(1,) * (x.dim() - 1 - values.dim()))
 
     def extra_repr(self) -> str:
         return ", ".join(map(str, self.shift.shape))
@@ -142,7 +143,7 @@ class EntryScaling(FirstBatchScaling):
 class ActNorm(FirstBatchScaling):
     """y = exp(s) ⊙ (x + b) for each channel, with s and b set by the first training batch.
 
-    Log-determinant: H · W · Σ s. Shapes: (batch, C, H, W).
+    Log-determinant: H · W · Σ s. Shapes: (batch, C, H, W), or vectors (batch, C), where H · W = 1.
 
     Examples:
         >>> norm = ActNorm(2)
@@ -151,7 +152,6 @@ class ActNorm(FirstBatchScaling):
         (True, True)
     """
 
-    axes = (0, 2, 3)
     entry = "channel"
 
     def __init__(self, channels: int) -> None:
@@ -160,11 +160,11 @@ class ActNorm(FirstBatchScaling):
         self.channels = channels
 
     def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        _check_channels(x, self.channels, "ActNorm")
+        _check_channels(x, self.channels, "ActNorm", vectors=True)
         return super().log_slopes(x)
 
     def invert(self, z: Tensor) -> Tensor:
-        _check_channels(z, self.channels, "the inverse of ActNorm")
+        _check_channels(z, self.channels, "the inverse of ActNorm", vectors=True)
         return super().invert(z)
 
 
@@ -172,8 +172,7 @@ def _per_channel(values: Tensor) -> Tensor:
     return values[:, None, None]
 
 
-def _check_channels(x: Tensor, channels: int, name: str) -> None:
-    if x.dim() != 4 or x.shape[1] != channels:
-        raise ValueError(
-            f"{name} expects input of shape (batch, {channels}, H, W); got {tuple(x.shape)}"
-        )
+def _check_channels(x: Tensor, channels: int, name: str, vectors: bool = False) -> None:
+    if x.dim() not in ((2, 4) if vectors else (4,)) or x.shape[1] != channels:
+        shape = f"(batch, {channels}, H, W)" + f" or (batch, {channels})" * vectors
+        raise ValueError(f"{name} expects input of shape {shape}; got {tuple(x.shape)}")

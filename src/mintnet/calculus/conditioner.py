@@ -36,8 +36,7 @@ class Conditioner(nn.Module, ABC):
 
     def value_range(self, shape: tuple[int, ...]) -> Interval:
         """Bounds of every output for all inputs and all weights, (1, *shape)."""
-        everything = torch.full((1, *shape), INF, dtype=torch.float64)
-        return Interval.of(-everything, everything)
+        return Interval.everything(shape)
 
     def __str__(self) -> str:
         return f"the output of {type(self).__name__}"

@@ -25,6 +25,8 @@ class Elementwise(Function):
 
     floor: float = -INF
     ceiling: float = INF
+    peaks: tuple[float, ...] = ()
+    """Where h' may be extreme besides the ends of an interval."""
 
     def forward(self, x: Q) -> Q:
         return x.apply(self)
@@ -37,10 +39,6 @@ class Elementwise(Function):
         """h(v) alone."""
         return self.value_and_slope(v)[0]
 
-    @abstractmethod
-    def slope_peak(self) -> tuple[float, ...]:
-        """The places where h' may be extreme besides the ends of an interval."""
-
     def value_range(self, v: Interval) -> Interval:
         """The image of an interval under h, which is monotone."""
         low = widened(self.value_and_slope(v.low)[0], -1, self.floor, self.ceiling)
@@ -51,7 +49,7 @@ class Elementwise(Function):
     def slope_range(self, v: Interval) -> Interval:
         """The range of h' over an interval; h' > 0 everywhere."""
         candidates = [self.value_and_slope(end)[1] for end in (v.low, v.high)]
-        for place in self.slope_peak():
+        for place in self.peaks:
             at = torch.maximum(torch.minimum(torch.full_like(v.low, place), v.high), v.low)
             candidates.append(self.value_and_slope(at)[1])
         slopes = torch.stack(candidates)
@@ -86,33 +84,26 @@ class ELU(Elementwise):
     def value(self, v: Tensor) -> Tensor:
         return F.elu(v)
 
-    def slope_peak(self) -> tuple[float, ...]:
-        return ()
-
 
 class Tanh(Elementwise):
     """tanh(v); slope 4 σ(2v) σ(−2v), which does not cancel in the tails."""
 
     floor, ceiling = -1.0, 1.0
+    peaks = (0.0,)
 
     def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
         return v.tanh(), 4 * torch.sigmoid(2 * v) * torch.sigmoid(-2 * v)
-
-    def slope_peak(self) -> tuple[float, ...]:
-        return (0.0,)
 
 
 class Sigmoid(Elementwise):
     """σ(v) = 1 / (1 + exp(−v)); slope σ(v) σ(−v)."""
 
     floor, ceiling = 0.0, 1.0
+    peaks = (0.0,)
 
     def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
         value = torch.sigmoid(v)
         return value, value * torch.sigmoid(-v)
-
-    def slope_peak(self) -> tuple[float, ...]:
-        return (0.0,)
 
 
 class Softplus(Elementwise):
@@ -122,9 +113,6 @@ class Softplus(Elementwise):
 
     def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
         return torch.logaddexp(v, torch.zeros_like(v)), torch.sigmoid(v)
-
-    def slope_peak(self) -> tuple[float, ...]:
-        return ()
 
 
 class LeakyReLU(Elementwise):
@@ -139,9 +127,6 @@ class LeakyReLU(Elementwise):
     def value(self, v: Tensor) -> Tensor:
         return F.leaky_relu(v, self.negative_slope)
 
-    def slope_peak(self) -> tuple[float, ...]:
-        return ()
-
 
 class Exp(Elementwise):
     """exp(v), its own slope: a positive factor for couplings and autoregressive layers."""
@@ -152,20 +137,15 @@ class Exp(Elementwise):
         value = v.exp()
         return value, value
 
-    def slope_peak(self) -> tuple[float, ...]:
-        return ()
-
 
 class Arctan(Elementwise):
     """arctan(v); slope 1 / (1 + v²)."""
 
     floor, ceiling = -1.5707963267948968, 1.5707963267948968
+    peaks = (0.0,)
 
     def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
         return v.arctan(), 1 / (1 + v * v)
-
-    def slope_peak(self) -> tuple[float, ...]:
-        return (0.0,)
 
 
 ACTIVATIONS: dict[str, type[Elementwise]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -55,42 +55,38 @@ class Expression(Quantity):
     ordering: Ordering | None = None
 
     def through(self, linear: LinearMap) -> Expression:
-        ordering = common(self.ordering, linear.ordering)
-        return Expression(Operation.LINEAR, (self,), linear=linear, ordering=ordering)
+        return self._then(Operation.LINEAR, linear.ordering, linear=linear)
 
     def apply(self, function: Elementwise) -> Expression:
-        return Expression(Operation.ELEMENTWISE, (self,), function=function, ordering=self.ordering)
+        return self._then(Operation.ELEMENTWISE, None, function=function)
 
     def conditioned(self, conditioner: Conditioner) -> tuple[Expression, ...]:
-        ordering = common(self.ordering, conditioner.ordering)
+        operation, ordering = Operation.CONDITION, conditioner.ordering
         return tuple(
-            Expression(
-                Operation.CONDITION,
-                (self,),
-                conditioner=conditioner,
-                output=output,
-                ordering=ordering,
-            )
+            self._then(operation, ordering, conditioner=conditioner, output=output)
             for output in range(conditioner.outputs)
         )
 
     def through_monotone(self, function: MonotoneMap) -> Expression:
-        ordering = common(self.ordering, function.ordering)
-        return Expression(Operation.MONOTONE, (self,), monotone=function, ordering=ordering)
+        return self._then(Operation.MONOTONE, function.ordering, monotone=function)
 
     def add(self, other: Expression) -> Expression:
-        ordering = common(self.ordering, other.ordering)
-        return Expression(Operation.ADD, (self, other), ordering=ordering)
+        return self._then(Operation.ADD, other.ordering, other)
 
     def multiply(self, other: Expression) -> Expression:
-        ordering = common(self.ordering, other.ordering)
-        return Expression(Operation.MULTIPLY, (self, other), ordering=ordering)
+        return self._then(Operation.MULTIPLY, other.ordering, other)
 
     def scale(self, factor: Tensor | float) -> Expression:
-        return Expression(Operation.SCALE, (self,), constant=factor, ordering=self.ordering)
+        return self._then(Operation.SCALE, None, constant=factor)
 
     def shift(self, offset: Tensor | float) -> Expression:
-        return Expression(Operation.SHIFT, (self,), constant=offset, ordering=self.ordering)
+        return self._then(Operation.SHIFT, None, constant=offset)
+
+    def _then(
+        self, operation: Operation, ordering: Ordering | None, *others: Expression, **part: Any
+    ) -> Expression:
+        ordering = common(self.ordering, ordering)
+        return Expression(operation, (self, *others), ordering=ordering, **part)
 
     def nodes(self) -> list[Expression]:
         """All nodes that this one needs, itself last; sources come before what uses them."""

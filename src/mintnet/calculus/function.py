@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import TypeVar
 
 from torch import Tensor, nn
 
-from mintnet.calculus.quantity import Quantity
+from mintnet.calculus.quantity import Arithmetic, Quantity
 
 Q = TypeVar("Q", bound=Quantity)
 
 
-class Function(nn.Module, ABC):
+class Function(nn.Module, Arithmetic):
     r"""A function with a triangular Jacobian: a member of the set F of Proposition 1.
 
     Write `forward` with the operators of the calculus and with other functions; its slope, its
@@ -34,26 +34,8 @@ class Function(nn.Module, ABC):
     def __add__(self, other: Function | Tensor | float) -> Function:
         return Sum(self, _as_function(other))
 
-    def __radd__(self, other: Tensor | float) -> Function:
-        return Sum(self, _as_function(other))
-
-    def __sub__(self, other: Function | Tensor | float) -> Function:
-        return Sum(self, Scaled(_as_function(other), -1.0))
-
-    def __rsub__(self, other: Tensor | float) -> Function:
-        return Sum(Scaled(self, -1.0), _as_function(other))
-
-    def __truediv__(self, divisor: Tensor | float) -> Function:
-        return Scaled(self, 1.0 / divisor)
-
     def __mul__(self, other: Function | Tensor | float) -> Function:
         return Product(self, other) if isinstance(other, Function) else Scaled(self, other)
-
-    def __rmul__(self, other: Tensor | float) -> Function:
-        return Scaled(self, other)
-
-    def __neg__(self) -> Function:
-        return Scaled(self, -1.0)
 
     def __matmul__(self, inner: Function) -> Function:
         return Composition(self, inner)
@@ -79,23 +61,21 @@ class Constant(Function):
         return x * 0.0 + self.value
 
 
-class Sum(Function):
-    """The rule of addition: x ↦ f(x) + g(x)."""
-
+class _Pair(Function):
     def __init__(self, first: Function, second: Function) -> None:
         super().__init__()
         self.first, self.second = first, second
+
+
+class Sum(_Pair):
+    """The rule of addition: x ↦ f(x) + g(x)."""
 
     def forward(self, x: Q) -> Q:
         return self.first(x) + self.second(x)  # type: ignore[no-any-return]
 
 
-class Product(Function):
+class Product(_Pair):
     """The element-wise product: x ↦ f(x) · g(x)."""
-
-    def __init__(self, first: Function, second: Function) -> None:
-        super().__init__()
-        self.first, self.second = first, second
 
     def forward(self, x: Q) -> Q:
         return self.first(x) * self.second(x)  # type: ignore[no-any-return]

@@ -56,6 +56,12 @@ class Interval:
         exact = exact if shape is None else exact.expand(shape)
         return Interval.of(exact, exact)
 
+    @staticmethod
+    def everything(shape: tuple[int, ...]) -> Interval:
+        """All reals, for a batch of one sample of that shape: (1, *shape)."""
+        high = torch.full((1, *shape), INF, dtype=torch.float64)
+        return Interval.of(-high, high)
+
     @property
     def zero(self) -> Tensor:
         """Where the only member is 0."""

@@ -126,6 +126,16 @@ def check_positive(**sizes: int) -> None:
             raise ValueError(f"{name} must be a whole number of at least 1; got {size!r}")
 
 
+def check_size(size: tuple[int, ...], vectors: bool = False) -> None:
+    """Raise unless it is (height, width), or () where ``vectors`` are possible."""
+    if not isinstance(size, tuple | list) or len(size) not in ((0, 2) if vectors else (2,)):
+        raise ValueError(
+            f"size is (height, width) of images{', or () for vectors' * vectors}; got {size!r}. A "
+            "layer for points of D numbers is MixtureLayer(channels=D, filters=K, size=())."
+        )
+    check_positive(**dict(zip(("height", "width"), size, strict=False)))
+
+
 def check_kernel_size(kernel_size: int) -> None:
     """Raise if a kernel size is not odd: only an odd kernel has a centre tap."""
     check_positive(kernel_size=kernel_size)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
-from mintnet.calculus.interval import INF, Interval
-from mintnet.calculus.linear import Convolution
+from mintnet.calculus.interval import Interval
+from mintnet.calculus.linear import LinearMap
 from mintnet.calculus.ordering import Ordering
 
 Convolve = Callable[[int, Tensor | None], Tensor]
@@ -41,8 +40,8 @@ class MonotoneMap(ABC):
     def tensors(self) -> tuple[Tensor, ...]:
         """Everything that g and θ are computed from: with a NaN in it nothing is proved."""
 
-    def convolutions(self) -> list[Convolution] | None:
-        """The masked convolutions behind θ, for solvers that walk them level by level, or None.
+    def convolutions(self) -> list[LinearMap] | None:
+        """The masked convolutions (of vectors: matrices) behind θ, for the wavefront, or None.
 
         Those that read x itself are strict.
         """
@@ -67,8 +66,7 @@ class MonotoneMap(ABC):
 
     def value_range(self, shape: tuple[int, ...]) -> Interval:
         """All reals, (1, *shape)."""
-        everything = torch.full((1, *shape), INF, dtype=torch.float64)
-        return Interval.of(-everything, everything)
+        return Interval.everything(shape)
 
     def __str__(self) -> str:
         return type(self).__name__

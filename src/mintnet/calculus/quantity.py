@@ -16,7 +16,35 @@ if TYPE_CHECKING:
     from mintnet.calculus.monotone import MonotoneMap
 
 
-class Quantity(ABC):
+class Arithmetic(ABC):
+    """The operators that follow from sums and products."""
+
+    @abstractmethod
+    def __add__(self, other: Any) -> Any: ...
+
+    @abstractmethod
+    def __mul__(self, other: Any) -> Any: ...
+
+    def __neg__(self) -> Any:
+        return self * -1.0
+
+    def __sub__(self, other: Any) -> Any:
+        return self + (-other)
+
+    def __truediv__(self, divisor: Tensor | float) -> Any:
+        return self * (1.0 / divisor)
+
+    def __radd__(self, other: Any) -> Any:
+        return self + other
+
+    def __rmul__(self, other: Any) -> Any:
+        return self * other
+
+    def __rsub__(self, other: Any) -> Any:
+        return (-self) + other
+
+
+class Quantity(Arithmetic):
     """An intermediate result of a triangular function, with the rules of Proposition 1.
 
     There are several kinds, and a function written once runs on all of them: numbers with their
@@ -74,24 +102,6 @@ class Quantity(ABC):
         if isinstance(other, type(self)):
             return self.multiply(other)
         return self.scale(_constant(other))
-
-    def __neg__(self) -> Self:
-        return self.scale(-1.0)
-
-    def __sub__(self, other: Self | Tensor | float) -> Self:
-        return self + (-other)
-
-    def __truediv__(self, divisor: Tensor | float) -> Self:
-        return self.scale(1.0 / _constant(divisor))
-
-    def __radd__(self, other: Tensor | float) -> Self:
-        return self + other
-
-    def __rmul__(self, other: Tensor | float) -> Self:
-        return self * other
-
-    def __rsub__(self, other: Tensor | float) -> Self:
-        return (-self) + other
 
 
 def fitting(constant: Tensor | float, event_shape: tuple[int, ...]) -> Tensor | float:

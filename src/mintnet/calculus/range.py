@@ -137,8 +137,7 @@ def unbounded(shape: tuple[int, ...]) -> Range:
         tensor([[-inf, -inf]], dtype=torch.float64)
     """
     ones = torch.ones(1, *shape, dtype=torch.float64)
-    everything = Interval.of(-INF * ones, INF * ones)
-    return Range(everything, Interval.point(ones), ones.bool(), groups=shape[0])
+    return Range(Interval.everything(shape), Interval.point(ones), ones.bool(), groups=shape[0])
 
 
 def _unless_broken(slope: Interval, offset: Tensor) -> Interval:

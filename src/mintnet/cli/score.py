@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 import tyro
 from rich.markup import escape
@@ -20,9 +19,8 @@ from mintnet.analysis.measure import STATISTICS, has_map
 from mintnet.analysis.score import Reference, score
 from mintnet.cli.command import Command, Folder, Model
 from mintnet.cli.model import OpenModel, open_model
-from mintnet.cli.output import Tasks, check_new_folder, console, print_table, to_json, write
-from mintnet.data.dataset import DataError
-from mintnet.data.folder import pictures, read_picture
+from mintnet.cli.output import Tasks, console, output_place, print_table, to_json, write
+from mintnet.data.folder import pictures
 from mintnet.figures.score import Shown, score_page
 from mintnet.models.storage import SHIPPED, save_scores
 
@@ -49,7 +47,7 @@ class Score(Command):
     draws: int = 1
     """Dequantization draws for each picture."""
     out: Folder = None
-    """A new or empty folder for the results; MODEL-scores if not given."""
+    """A new or empty folder for the results; MODEL-scores if not given, numbered if taken."""
     device: str = "auto"
     """Where to compute: cpu, cuda, or auto for a GPU if there is one."""
 
@@ -57,8 +55,11 @@ class Score(Command):
         if not 0 < self.rate < 1:
             raise ValueError(f"--rate lies between 0 and 1; got {self.rate:g}")
         out, opened = console(), open_model(self.model, self.device)
-        flow, folder = opened.flow, self.out or Path(f"{opened.label}-scores")
-        check_new_folder(folder.expanduser())
+        flow, folder = opened.flow, self.out or output_place(None, f"{opened.label}-scores")
+        if folder.is_dir() and any(folder.iterdir()):
+            raise ValueError(f"{folder} is there already and not empty; name another folder")
+        for kind in ("csv", "json", "html"):
+            output_place(folder / f"scores.{kind}", "")
         paths = [path for given in self.pictures for path in _files(given)]
         rows, failed = list[dict[str, Any]](), dict[str, str]()
         oddest = list[tuple[float, int, Shown]]()
@@ -144,19 +145,13 @@ def _read(
     paths: list[Path], opened: OpenModel, failed: dict[str, str]
 ) -> Iterator[tuple[list[str], Tensor]]:
     """Names and images, some at a time; why a file is left out goes into ``failed``."""
-    channels, height, width = opened.model.shape
-    if channels not in (1, 3) or height != width:
-        raise ValueError(f"pictures are square, grey or in colour; {opened.name}'s are not")
     for start in range(0, len(paths), AT_ONCE):
         names, images = list[str](), list[Tensor]()
         for path in paths[start : start + AT_ONCE]:
             try:
-                pixels = read_picture(path, height, grey=channels == 1)
-            except DataError as error:
+                images.append(opened.picture(str(path)))
+                names.append(str(path))
+            except ValueError as error:
                 failed[str(path)] = str(error)
-                continue
-            levels = np.round(pixels * ((opened.model.levels - 1) / 255)).astype(np.uint8)
-            names.append(str(path))
-            images.append(torch.from_numpy(levels))
         if names:
             yield names, torch.stack(images)

@@ -12,7 +12,6 @@ from mintnet.flows.glow import (
     invertible_1x1,
 )
 from mintnet.flows.i_resnet import IResNetBlock
-from mintnet.flows.planar import Planar, Sylvester
 
 __all__ = [
     "FFJORD",
@@ -24,9 +23,7 @@ __all__ = [
     "MaCowLayer",
     "MissingExtraError",
     "NICECoupling",
-    "Planar",
     "RealNVPCoupling",
-    "Sylvester",
     "emerging_convolution",
     "glow_step",
     "iaf",

@@ -142,7 +142,7 @@ class RealNVPCoupling(AffineLayer):
         if gain:
             scale = scale * Exp()(gain[0])
         second = (x + shift) * scale if self.centred else x * scale + shift
-        return self.first * x + (1 - self.first) * second
+        return self.first * x + (1 - self.first) * second  # type: ignore[no-any-return]
 
 
 def _conditioner(

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection
 from mintnet.calculus.masks import check_positive
-from mintnet.flows.check import checked
 from mintnet.flows.networks import check_shape, layer
-from mintnet.solvers import REMEDY, Auto, Solution, Solver, relative_residual
+from mintnet.solvers import REMEDY, TOLERANCES, Auto, Solution, Solver, Status, relative_residual
 from mintnet.solvers.base import reference_scale
+from mintnet.solvers.solution import checked
 
 State = tuple[Tensor, ...]
 Dynamics = Callable[[Any, State], State]
@@ -113,8 +113,12 @@ class FFJORD(Bijection):
             if bool(stalled.all()):
                 break
             x = x + begin - self._move(image, 1.0, 0.0)
-        tolerance = 10 * self.tolerance if self.method == "dopri5" else 0.0
-        return checked(self, best, z, steps, 2 * steps + 2, tolerance=tolerance)
+        finite = z.flatten(1).isfinite().all(1)
+        failure = torch.where(finite, int(Status.OUT_OF_STEPS), int(Status.NOT_FINITE))
+        promised = 10 * self.tolerance if self.method == "dopri5" else 0.0
+        tolerance = max(TOLERANCES.get(z.dtype, 0.0), promised)
+        residual = torch.where(finite, residual, float("inf"))
+        return checked("FFJORD", best, residual, tolerance, steps, 2 * steps + 2, failure)
 
     def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         """The verified x, with the gradients of one more correction, which moves x by nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import Tensor
 
@@ -28,11 +28,9 @@ class AtWork(Model):
         super().save(folder, **extra)
         storage.save_scores(folder, self.scores)
 
-    @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        model = super().load(folder)
-        model.scores = storage.load_scores(storage.locate(folder))
-        return model
+    def read(self, folder: Path) -> None:
+        super().read(folder)
+        self.scores = storage.load_scores(folder)
 
     def score(
         self, images: Tensor, draws: int = 1, reference: Tensor | Reference | None = None

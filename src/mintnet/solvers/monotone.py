@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 import torch
 from torch import Tensor
 
-from mintnet.calculus.linear import Convolution
+from mintnet.calculus.linear import LinearMap
 from mintnet.calculus.monotone import MonotoneMap
 from mintnet.graphs import capture, is_capturing
 from mintnet.solvers.base import StructureError
@@ -30,7 +30,7 @@ def walk_levels(
     layers of the same shape: each call copies its weights and z into the memory of the graph.
     """
     convolutions = function.convolutions()
-    if convolutions is None or z.dim() != 4:
+    if convolutions is None or z.dim() not in (2, 4):
         raise StructureError(
             f"{function} does not say how its network can be walked level by level. Use "
             "FixedPoint or Bisection."
@@ -59,12 +59,13 @@ class MonotoneWalk:
     def __init__(
         self,
         function: MonotoneMap,
-        convolutions: list[Convolution],
+        convolutions: list[LinearMap],
         z: Tensor,
         context: Tensor | None = None,
     ) -> None:
-        radius = max(linear.weight.shape[-1] // 2 for linear in convolutions)
-        shape = (z.shape[1], z.shape[2], z.shape[3])
+        channels, height, width = (*z.shape[1:], 1, 1)[:3]  # a vector has one place
+        taps = (linear.weight.shape[-1] for linear in convolutions if z.dim() == 4)
+        shape, radius = (channels, height, width), max(taps, default=1) // 2
         ordering = function.ordering
         self.schedule = schedule(shape, radius, ordering.upper, ordering.name)
         self.caches = [LevelCache(linear, self.schedule, z) for linear in convolutions]
@@ -107,7 +108,7 @@ class MonotoneWalk:
     def replayed(
         self,
         function: MonotoneMap,
-        convolutions: list[Convolution],
+        convolutions: list[LinearMap],
         z: Tensor,
         context: Tensor | None = None,
     ) -> Tensor:
