@@ -16,7 +16,7 @@ from mintnet.bijections import (
     paired_mint,
 )
 from mintnet.calculus import NotProvedError, OrderingError, Proof, certify, variable
-from mintnet.distributions import BijectionTransform, FlowDistribution
+from mintnet.distributions import BijectionTransform, FlowDistribution, accelerate
 from mintnet.flows import (
     FFJORD,
     MAF,
@@ -88,6 +88,7 @@ __all__ = [
     "Status",
     "StructureError",
     "Wavefront",
+    "accelerate",
     "certify",
     "emerging_convolution",
     "glow_step",

@@ -88,7 +88,7 @@ class MixtureNetwork(nn.Module):
         if context is None or self.shifts is None:
             return None
         shifts = torch.einsum("nhf,bf->nbh", self.shifts, context.to(self.shifts.dtype))
-        return shifts.reshape(self.blocks, len(context), self.channels, self.filters)
+        return shifts.reshape(self.blocks, context.shape[0], self.channels, self.filters)
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Raw parameters. Shapes: (batch, C, H, W) → (batch, C, 3·M, H·W); of vectors H·W = 1."""

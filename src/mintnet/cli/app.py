@@ -35,6 +35,7 @@ COMMANDS = {
     "bench invert": "mintnet.cli.bench:Invert",
     "bench properties": "mintnet.cli.bench:Properties",
     "bench families": "mintnet.cli.bench:Families",
+    "bench accelerate": "mintnet.cli.bench:Accelerate",
     "bench score": "mintnet.cli.bench:Score",
     "studio": "mintnet.studio.command:Studio",
     "demo": "mintnet.cli.demo:Demo",
