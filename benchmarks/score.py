@@ -132,7 +132,7 @@ class Score(Command):
     """Write the scores of all held-out images into this model folder."""
 
     sheet: File = None
-    """A picture: two test images, one picture of each kind and two with patches, above their maps."""
+    """A picture: two test images, one of each kind and two with patches, above their maps."""
 
     def run(self) -> dict[str, Any]:
         check_positive(count=self.count, test=self.test)
@@ -175,12 +175,12 @@ class Score(Command):
         if self.sheet is not None:
             first = [pictures[:1] for _, pictures in odd_pictures(name, self.data, self.count)]
             some = torch.cat([usual[:2], *first, images[:2]])
-            found = score(flow, some, reference=reference)
-            if found.unusual is not None:
-                pairs = zip(some, found.unusual, strict=True)
-                maps = torch.stack([overlay(image, m, flow.levels) for image, m in pairs])
-                both = torch.cat([some.expand(-1, 3, -1, -1), maps])
-                save_picture(image_grid(both, flow.levels, len(some), width=800), self.sheet)
+            shown = score(flow, some, reference=reference).unusual
+            if shown is not None:
+                pairs = zip(some, shown, strict=True)
+                below = torch.stack([overlay(image, m, flow.levels) for image, m in pairs])
+                rows_of = torch.cat([some.expand(-1, 3, -1, -1), below])
+                save_picture(image_grid(rows_of, flow.levels, len(some), width=800), self.sheet)
         return {**figures, "machine": machine(torch.device("cpu"))}
 
     def _measured(self, flow: Flow, kind: str, images: Tensor, progress: Progress) -> Measured:
