@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,7 @@ def build_page(overview: Overview) -> str:
         grid=lambda images, columns=None: embedded(image_grid(images, overview.levels, columns)),
         pairs=lambda found: embedded(paired_grid(found, overview.levels)),
         png=partial(_data, "png"),
+        uniform_bits=math.log2(overview.levels),
         plots=_plots(overview),
         evaluation=_evaluation(overview),
         series=partial(series, overview.metrics, figure=overview.metric[0]),
