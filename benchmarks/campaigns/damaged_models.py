@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 
 Made = tuple[list[str], str]
 
@@ -208,6 +209,17 @@ def weights(rng: random.Random, home: Path, folder: Path) -> Made:
     return command(rng, "model"), "model.safetensors"
 
 
+def scores(rng: random.Random, home: Path, folder: Path) -> Made:
+    """The scores of reference images beside a model are none."""
+    path = taken(home, folder, "tiny") / "scores.safetensors"
+    if rng.random() < 0.5:
+        put(path, rng.choice([*CONTENTS, *OTHERS]))
+    else:
+        odd = [value for value in odd_tensors()[4:10]]
+        save_file({rng.choice(["statistics", "edges", "other"]): rng.choice(odd)}, path)
+    return command(rng, "model"), "scores.safetensors"
+
+
 RUN_FIELDS: dict[str, list[Any]] = {
     "format": [*WHOLE, "1"],
     "steps": WHOLE,
@@ -385,6 +397,7 @@ KINDS: dict[str, Callable[..., Any]] = {
     "config:replaced": replaced,
     "weights:header": weights,
     "weights:header-2": weights,
+    "weights:scores": scores,
     "run:run.json": run_json,
     "run:checkpoint": checkpoint,
     "run:metrics": metrics,

@@ -109,8 +109,12 @@ class Model(nn.Module, ABC):
             model = found.from_description(known)
         except ValueError as error:
             raise storage.ModelFileError(f"{folder / storage.CONFIG}: {error}") from error
-        storage.load_weights(folder, model)
+        model.read(folder)
         return model.eval()
+
+    def read(self, folder: Path) -> None:
+        """Read the weights that were saved in a folder."""
+        storage.load_weights(folder, self)
 
     @classmethod
     def from_pretrained(cls, name: str) -> Self:

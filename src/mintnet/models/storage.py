@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mintnet.bijections import MintLayer
@@ -19,7 +19,9 @@ from mintnet.schema import read_json
 FORMAT = 1
 FLOATS = ("F16", "BF16", "F32", "F64")
 OTHERS = {torch.int64: ("I64",), torch.bool: ("BOOL",)}
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
+WEIGHTS, CONFIG, SCORES = "model.safetensors", "config.json", "scores.safetensors"
+RANKS = {"statistics": 2, "edges": 1, "texture": 2, "position": 3}
+"""The tensors of the scores of reference images, and how many axes they have."""
 SHIPPED: dict[str, Path] = {
     folder.name: folder
     for folder in sorted((Path(__file__).parents[1] / "weights").glob("*"))
@@ -171,6 +173,34 @@ def check_numbers(value: Tensor, name: str) -> None:
         raise ModelFileError(f"{name}: expected finite numbers; got NaN or infinite ones")
     if name.endswith(("variance", "running_var")) and bool((value < 0).any()):
         raise ModelFileError(f"{name}: expected variances; got negative numbers")
+
+
+def save_scores(folder: str | Path, scores: dict[str, Tensor] | None) -> None:
+    """Write the scores of reference images beside the weights; None removes them."""
+    path = Path(folder) / SCORES
+    if scores is None:
+        path.unlink(missing_ok=True)
+        return
+    with whole_file(path) as part:
+        save_file(scores, part)
+        part.chmod((path.parent / CONFIG).stat().st_mode)
+
+
+def load_scores(folder: Path) -> dict[str, Tensor] | None:
+    """The scores of reference images, where a model has them."""
+    path = folder / SCORES
+    if not is_there(path):
+        return None
+    try:
+        readable_size(path)  # refuses pipes and devices
+        found = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ModelFileError(f"{path} is damaged: {error}; delete it") from error
+    if found.keys() - RANKS.keys() or "statistics" not in found:
+        raise ModelFileError(f"{path}: expected {', '.join(RANKS)}; got {', '.join(found)}"[:300])
+    return {
+        name: check_tensor(value, RANKS[name], f"{path}: {name}") for name, value in found.items()
+    }
 
 
 def packed_state(model: nn.Module) -> dict[str, Tensor]:
