@@ -54,7 +54,7 @@ def test_from_a_table_to_new_rows(mintnet, table: Path) -> None:  # type: ignore
     words = re.sub(r"<[^>]*>", "", page.split("</style>")[1])
     assert "held out" in words and not re.search("image|pixel", words)
     assert "a density model of a table" in mintnet("info", "runs/people").out
-    found = mintnet("verify", "runs/people")
+    found = mintnet("reconstruct", "runs/people")
     assert found.code == 1 and "for tables" in found.err
     found = mintnet("train", "people.csv")
     assert found.code == 1 and "not empty" in found.err

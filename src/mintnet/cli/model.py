@@ -39,7 +39,7 @@ class OpenModel:
     @property
     def classifier(self) -> Classifier:
         """The model, if it is a classifier that has an inverse."""
-        if isinstance(self.model, Flow):
+        if isinstance(self.model, Flow) or len(self.model.shape) != 3:
             raise ValueError(f"{self.name} is a density model, where a classifier is expected")
         if not isinstance(self.model, Classifier):
             raise ValueError(

@@ -267,10 +267,10 @@ def _histograms(names: list[str], rows: Rows, drawn: Rows) -> bytes:
                 np.concatenate([rows[:, place], drawn[:, place]]), [0.002, 0.998]
             )
             bins = np.linspace(low, high, 31)
-            for which, (values, label) in enumerate(((rows, "table"), (drawn, "samples"))):
-                colour, style = LIGHT.colours[which], "stepfilled" if which == 0 else "step"
-                axes.hist(values[:, place], bins, density=True, histtype=style, color=colour,
-                          alpha=0.45 if which == 0 else 1.0, label=label)  # fmt: skip
+            bars: dict[str, Any] = {"bins": bins, "density": True}
+            table, samples = LIGHT.colours[:2]
+            axes.hist(rows[:, place], color=table, alpha=0.45, label="table", **bars)
+            axes.hist(drawn[:, place], color=samples, histtype="step", label="samples", **bars)
             axes.set_title(names[place])
             axes.set_yticks([])
             if place == 0:
