@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -45,6 +46,7 @@ def build_page(overview: Overview) -> str:
         grid=lambda images, columns=None: _picture(image_grid(images, overview.levels, columns)),
         pairs=lambda found: _picture(paired_grid(found, overview.levels)),
         png=partial(_data, "png"),
+        uniform_bits=math.log2(overview.levels),
         plots=_plots(overview),
         evaluation=_evaluation(overview),
         series=partial(series, overview.metrics, figure=overview.metric[0]),

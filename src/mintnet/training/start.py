@@ -53,7 +53,8 @@ def train(
         options["data"] = str(Path(options["data"]).expanduser().absolute())
     progress = progress if first and progress is not None else Progress()
     try:
-        with disk_errors(folder.path), folder.locked() if first else nullcontext():
+        lock = folder.locked() if first else nullcontext()
+        with disk_errors(folder.path), places.lost_processes(), lock:
             # what the first process has written is no reason for the others to refuse
             return _train(preset, folder, resume or not first, progress, options)
     except (ValueError, KeyboardInterrupt) as error:
