@@ -17,7 +17,7 @@ def main() -> None:
         chromium = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        page = chromium.new_page(viewport={"width": 1000, "height": 900})
+        page = chromium.new_page(viewport={"width": 1000, "height": 1020})
         page.goto(address)
         page.get_by_role("tab", name="Inspect").click()
         page.click("#inspect")
