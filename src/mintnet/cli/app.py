@@ -26,6 +26,7 @@ COMMANDS = {
     "tune-step": "mintnet.cli.invert:TuneStep",
     "report": "mintnet.cli.report:Report",
     "explain": "mintnet.cli.explain:Explain",
+    "export": "mintnet.cli.export:Export",
     "info": "mintnet.cli.info:Info",
     "import-original": "mintnet.cli.info:ImportOriginal",
     "data get": "mintnet.cli.info:Get",

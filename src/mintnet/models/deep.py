@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from mintnet.bijections import Bijection, Chain, MixtureLayer
+from mintnet.graphs import is_capturing
 from mintnet.models.base import Config, Shape
 from mintnet.models.mintnet import Network, in_stages
 
@@ -106,6 +107,9 @@ def one_hot(labels: Labels, count: int, classes: int) -> Tensor | None:
             raise ValueError("this model has no classes, so that it takes no labels")
         return None
     found = torch.as_tensor(torch.arange(count) % classes if labels is None else labels)
-    if found.dtype.is_floating_point or bool(((found < 0) | (found >= classes)).any()):
+    bad = found.dtype.is_floating_point
+    if not is_capturing(found):  # where values can be read
+        bad = bad or bool(((found < 0) | (found >= classes)).any())
+    if bad:
         raise ValueError(f"labels are whole numbers from 0 to {classes - 1}")
     return torch.nn.functional.one_hot(found.long().expand(count), classes)

@@ -184,7 +184,7 @@ class Flow(Model):
         self.check_images(images, floating=False)
         noise: Tensor | float = 0.5
         if seed is not None:
-            index = torch.arange(len(images), device=images.device) if index is None else index
+            index = torch.arange(images.shape[0], device=images.device) if index is None else index
             noise = uniform_noise(seed, draw, index, self.shape, self.dtype)
         return (images.to(self.dtype) + noise) / self.levels
 
@@ -301,12 +301,12 @@ class Flow(Model):
     ) -> Tensor:
         """``function`` of dequantized images and of the network for them, batch by batch."""
         self.check_images(images, floating=False)
-        places = torch.arange(len(images), device=images.device) if index is None else index
+        places = torch.arange(images.shape[0], device=images.device) if index is None else index
 
         def one_batch(images: Tensor, context: Tensor | None, places: Tensor) -> Tensor:
             return function(self.dequantize(images, index=places, **noise), self.given(context))
 
-        context = self.context(labels, len(images))
+        context = self.context(labels, images.shape[0])
         with true_float32():
             return in_batches(self.batch_size, one_batch, images, context, places)
 
