@@ -25,7 +25,7 @@ Output = TypeVar("Output")
 
 
 def is_capturing(x: Tensor) -> bool:
-    """Whether no value can be read: a CUDA graph is captured there, or torch compiles or exports."""
+    """Whether no value can be read: a CUDA graph is captured, or torch compiles or exports."""
     if torch.compiler.is_compiling():
         return True
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
