@@ -36,6 +36,7 @@ COMMANDS = {
     "predict": "mintnet.cli.predict:Predict",
     "explain": "mintnet.cli.explain:Explain",
     "score": "mintnet.cli.score:Score",
+    "export": "mintnet.cli.export:Export",
     "info": "mintnet.cli.info:Info",
     "import-original": "mintnet.cli.info:ImportOriginal",
     "data get": "mintnet.cli.info:Get",
