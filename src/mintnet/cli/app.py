@@ -37,6 +37,7 @@ COMMANDS = {
     "explain": "mintnet.cli.explain:Explain",
     "score": "mintnet.cli.score:Score",
     "restore": "mintnet.cli.restore:Restore",
+    "export": "mintnet.cli.export:Export",
     "info": "mintnet.cli.info:Info",
     "import-original": "mintnet.cli.info:ImportOriginal",
     "data get": "mintnet.cli.info:Get",
