@@ -125,7 +125,7 @@ def _run(command: Command) -> None:
         if is_first_process() and command.json is not None:
             write_bytes(command.json.expanduser(), to_json({**source, **figures}))
         if is_first_process() and command.then and not flaw:
-            known = {name: shlex.quote(str(v)) for name, v in {**figures, **vars(command)}.items()}
+            known = {name: shlex.quote(str(v)) for name, v in {**vars(command), **figures}.items()}
             then = command.then.format_map(known)
             console().print(f"Next: {then}", style="dim", markup=False)
     sys.stdout.flush()
