@@ -3,7 +3,7 @@
     python benchmarks/pictures.py cifar10 --data DIR --out results/training/pictures.json
 
 The first 300 training images of MNIST or CIFAR-10 become PNG files, ``mintnet train folder`` learns
-them with mixture layers and with Mint layers, and the last 500 training images say how well. Each
+them with mixture layers and with Mint layers, and the last 200 training images say how well. Each
 run has a schedule of its own: as many steps as take that many seconds of CPU time on one thread.
 """
 
@@ -24,7 +24,7 @@ from mintnet.analysis.origin import commit, machine
 from mintnet.data import ImageData, load
 from mintnet.training import evaluate, train
 
-PICTURES, HELD_OUT, TIMED = 300, 500, 4
+PICTURES, HELD_OUT, TIMED = 300, 200, 4
 MINT: dict[str, Any] = {"pairs": (2, 3, 4), "learning_rate": 3e-3, "schedule": "cosine"}
 MINT |= {"muon": False, "adam": False, "eps": 1e-4, "clip": 1500.0}
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -61,7 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Families of layers on 300 pictures.")
     parser.add_argument("name", choices=("mnist", "cifar10"))
     parser.add_argument("--data", required=True, help="the folder of the data set")
-    parser.add_argument("--seconds", type=float, default=180.0, help="of CPU time for each")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of CPU time for each")
     parser.add_argument("--out", type=Path, help="a JSON file to add the figures to")
     options = parser.parse_args()
     torch.set_num_threads(1)
