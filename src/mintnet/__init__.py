@@ -33,7 +33,7 @@ from mintnet.flows import (
     invertible_1x1,
     macow_unit,
 )
-from mintnet.models import Classifier, Flow, MintNet, ResNet, import_original
+from mintnet.models import Classifier, Flow, MintNet, ResNet, VectorFlow, import_original
 from mintnet.solvers import (
     Auto,
     Bisection,
@@ -87,6 +87,7 @@ __all__ = [
     "Squeeze",
     "Status",
     "StructureError",
+    "VectorFlow",
     "Wavefront",
     "accelerate",
     "certify",

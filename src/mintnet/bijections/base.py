@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from mintnet.graphs import is_capturing
 from mintnet.solvers import (
     REMEDY,
     TOLERANCES,
@@ -200,8 +201,8 @@ def check_input(
         )
     if event_shape is None and x.dim() < 2:
         raise ValueError(f"{name} expects a batch of samples; got shape {tuple(x.shape)}")
-    if not finite or torch.compiler.is_compiling() or _capturing(x):
-        return  # reading a value back is not possible here; it was checked before
+    if not finite or unreadable(x):
+        return
     if not bool(x.isfinite().all()):
         bad = (~x.flatten(1).isfinite().all(1)).nonzero().flatten().tolist()
         raise ValueError(
@@ -232,8 +233,9 @@ def _refuse_tangents(*tensors: Tensor) -> None:
         )
 
 
-def _capturing(x: Tensor) -> bool:
-    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+def unreadable(x: Tensor) -> bool:
+    """Whether values cannot be read back, so that what needs them was checked before."""
+    return is_capturing(x) or torch.compiler.is_compiling()
 
 
 def _trains(module: nn.Module) -> bool:

@@ -68,6 +68,8 @@ class MixtureNetwork(nn.Module):
             convolutions.append(MaskedConvolution(channels, 2 * filters, filters, wide, upper, 0.1))
         head = MaskedConvolution(channels, 3 * components, filters, point, upper, 0.02)
         convolutions.append(head)
+        if dense:  # after the normalization, one number without a bias has its sign alone
+            nn.init.normal_(convolutions[0].bias)
         self.convolutions: list[MaskedConvolution]
         self.convolutions = nn.ModuleList(convolutions)  # type: ignore[assignment]
         shifts = nn.Parameter(torch.zeros(blocks, channels * filters, context)) if context else None

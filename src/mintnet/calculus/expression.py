@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from mintnet.calculus.elementwise import Elementwise
     from mintnet.calculus.linear import LinearMap
     from mintnet.calculus.monotone import MonotoneMap
+
+
+Q = TypeVar("Q", bound=Quantity)
 
 
 class Operation(Enum):
@@ -90,18 +93,52 @@ class Expression(Quantity):
 
     def nodes(self) -> list[Expression]:
         """All nodes that this one needs, itself last; sources come before what uses them."""
-        found: dict[int, Expression] = {}
+        found: dict[Expression, None] = {}
+        waiting = [self]
+        while waiting:
+            node = waiting[-1]
+            missing = [source for source in node.sources if source not in found]
+            waiting.extend(reversed(missing))
+            if not missing:
+                found[waiting.pop()] = None
+        return list(found)
 
-        def visit(node: Expression) -> None:
-            if id(node) not in found:
-                for source in node.sources:
-                    visit(source)
-                found[id(node)] = node
+    def on(self, x: Q) -> Q:
+        """The function at another kind of quantity: x stands for the input."""
+        found: dict[Expression, Any] = {}
+        networks: dict[tuple[Expression, int], tuple[Any, ...]] = {}
+        for node in self.nodes():
+            v, *rest = [found[source] for source in node.sources] or [x]
+            match node.operation:
+                case Operation.LINEAR:
+                    v = v.through(node.linear)
+                case Operation.ELEMENTWISE:
+                    v = v.apply(node.function)
+                case Operation.CONDITION:
+                    key = node.sources[0], id(node.conditioner)
+                    if key not in networks:
+                        networks[key] = v.conditioned(node.conditioner)
+                    v = networks[key][node.output]
+                case Operation.MONOTONE:
+                    v = v.through_monotone(node.monotone)
+                case Operation.ADD:
+                    v = v.add(*rest)
+                case Operation.MULTIPLY:
+                    v = v.multiply(*rest)
+                case Operation.SCALE:
+                    v = v.scale(node.constant)
+                case Operation.SHIFT:
+                    v = v.shift(node.constant)
+            found[node] = v
+        return v  # type: ignore[no-any-return]
 
-        visit(self)
-        return list(found.values())
 
-
-def trace(function: Callable[[Expression], Expression]) -> Expression:
+def trace(function: Callable[[Any], Any]) -> Expression:
     """The expression of a function, by running it once on a symbol."""
-    return function(Expression(Operation.INPUT))
+    found = function(Expression(Operation.INPUT))
+    if not isinstance(found, Expression):
+        raise ValueError(
+            "a function of the calculus gives back a quantity made from its argument; got "
+            f"{type(found).__name__}"
+        )
+    return found

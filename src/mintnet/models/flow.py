@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from mintnet.bijections import Bijection, Logit, Rescale
+from mintnet.bijections.base import EntrywiseBijection
 from mintnet.models.base import Model, choose
 from mintnet.models.base_distribution import BASES
 from mintnet.models.batches import Progress, in_batches, join_solutions, reporting
@@ -87,7 +88,7 @@ class Flow(Model):
     ) -> None:
         super().__init__(config.shape, levels)
         self.net = DeepNet(config) if isinstance(config, DeepConfig) else MintNet(config)
-        self.pixels: Logit | Rescale = Rescale() if lam is None else Logit(lam, centre)
+        self.pixels: EntrywiseBijection = Rescale() if lam is None else Logit(lam, centre)
         self.base_name = base or ("logistic" if isinstance(config, DeepConfig) else "normal")
         self.base = BASES[choose(self.base_name, BASES)]
 
