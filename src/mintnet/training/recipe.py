@@ -238,7 +238,7 @@ RECIPES: dict[str, Recipe] = {
         _recipe("cifar10-deep", epochs=150, augmentation="flip", validation=0.02),
         _recipe("imagenet32-deep", epochs=10),
         # For some hundred pictures of one's own: about ten minutes on two cores.
-        Recipe("folder", **{**_DEEP, **_PICTURES}),
+        Recipe("folder", epochs=80, **{**_DEEP, **_PICTURES}),
         _recipe("digits-classifier", epochs=40, warmup=20, **_SMALL),
         _recipe("mnist-classifier", epochs=10, warmup=450),
         _recipe("cifar10-classifier", **_CIFAR),
