@@ -235,7 +235,8 @@ def _refuse_tangents(*tensors: Tensor) -> None:
 
 def unreadable(x: Tensor) -> bool:
     """Whether values cannot be read back, so that what needs them was checked before."""
-    return is_capturing(x) or torch.compiler.is_compiling()
+    inside_vmap = torch._C._functorch.maybe_current_level() is not None
+    return is_capturing(x) or torch.compiler.is_compiling() or inside_vmap
 
 
 def _trains(module: nn.Module) -> bool:

@@ -50,16 +50,16 @@ class Conditioner(nn.Module, ABC):
             raise ValueError(f"the levels of {self} do not rise along the {self.ordering}")
         state = {**dict(self.named_parameters()), **dict(self.named_buffers())}
         own = next((w for w in state.values() if w.is_floating_point()), torch.empty(0))
-        some, levels = levels.unique(), levels.to(own.device)
+        some = levels.unique()
         some = some[torch.linspace(0, len(some) - 1, min(len(some), 64)).long()].repeat(2)
-        some = some.to(own.device).reshape(-1, *(1,) * len(shape))
-        noise = torch.randn(len(some), *shape, generator=torch.Generator().manual_seed(0))
+        noise = torch.randn(len(some), *shape, generator=torch.Generator().manual_seed(0)).to(own)
+        some, levels = some.reshape(-1, *(1,) * len(shape)).to(own.device), levels.to(own.device)
         with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=[]):
             copies = {name: tensor.detach().clone() for name, tensor in state.items()}
-            data = noise.to(own).requires_grad_()
+            data = noise.clone().requires_grad_()
             found, again = (functional_call(self, copies, (data,)) for _ in range(2))
-            shapes = [tuple(part.shape) for part in found]
-            if shapes != [tuple(data.shape)] * self.outputs:
+            if [part.shape for part in found] != [data.shape] * self.outputs:
+                shapes = ", ".join(str(tuple(part.shape)) for part in found)
                 expected = f"{self.outputs} tensors of shape {tuple(data.shape)}"
                 raise ValueError(f"expected that {self} is {expected}; got {shapes}")
             first, second = torch.stack(found), torch.stack(again)

@@ -36,6 +36,16 @@ class Operation(Enum):
     SHIFT = "shift"
 
 
+RULES = {
+    Operation.LINEAR: ("through", "linear"),
+    Operation.ELEMENTWISE: ("apply", "function"),
+    Operation.MONOTONE: ("through_monotone", "monotone"),
+    Operation.SCALE: ("scale", "constant"),
+    Operation.SHIFT: ("shift", "constant"),
+}
+"""What to call on one source, and with which part of the node."""
+
+
 @dataclass(frozen=True, eq=False)
 class Expression(Quantity):
     """One node of the expression graph of a function.
@@ -109,26 +119,16 @@ class Expression(Quantity):
         networks: dict[tuple[Expression, int], tuple[Any, ...]] = {}
         for node in self.nodes():
             v, *rest = [found[source] for source in node.sources] or [x]
-            match node.operation:
-                case Operation.LINEAR:
-                    v = v.through(node.linear)
-                case Operation.ELEMENTWISE:
-                    v = v.apply(node.function)
-                case Operation.CONDITION:
-                    key = node.sources[0], id(node.conditioner)
-                    if key not in networks:
-                        networks[key] = v.conditioned(node.conditioner)
-                    v = networks[key][node.output]
-                case Operation.MONOTONE:
-                    v = v.through_monotone(node.monotone)
-                case Operation.ADD:
-                    v = v.add(*rest)
-                case Operation.MULTIPLY:
-                    v = v.multiply(*rest)
-                case Operation.SCALE:
-                    v = v.scale(node.constant)
-                case Operation.SHIFT:
-                    v = v.shift(node.constant)
+            if node.operation in RULES:
+                rule, part = RULES[node.operation]
+                v = getattr(v, rule)(getattr(node, part))
+            elif node.conditioner is not None:
+                key = node.sources[0], id(node.conditioner)
+                if key not in networks:
+                    networks[key] = v.conditioned(node.conditioner)
+                v = networks[key][node.output]
+            elif rest:
+                v = v.add(*rest) if node.operation is Operation.ADD else v.multiply(*rest)
             found[node] = v
         return v  # type: ignore[no-any-return]
 

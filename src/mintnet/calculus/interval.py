@@ -83,10 +83,6 @@ class Interval:
         low, high = _multiply_down(a, b).amin(0), -_multiply_down(-a, b).amin(0)
         return Interval.of(low, high, self.sign * other.sign)
 
-    def reshape(self, *shape: int) -> Interval:
-        """The same intervals in another shape."""
-        return Interval(*(part.reshape(*shape) for part in (self.low, self.high, self.sign)))
-
 
 def linear_image(
     interval: Interval, weight: Tensor, apply: Callable[[Tensor, Tensor], Tensor]

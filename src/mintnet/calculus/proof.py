@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mintnet.calculus.expression import Expression, trace
 from mintnet.calculus.fingerprint import Fingerprint
-from mintnet.calculus.interval import INF, TINIEST, Interval
+from mintnet.calculus.interval import INF, TINIEST
 from mintnet.calculus.range import unbounded
 
 
@@ -113,9 +113,8 @@ def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
         root = trace(function)
         made_of = Fingerprint(*root.nodes()).kept()
         if (fault := _fault(root)) is not None:
-            none, all_slopes = torch.zeros(shape, dtype=torch.int8), Interval.everything(shape)
-            bounds = all_slopes.low[0], all_slopes.high[0]
-            return Proof(none, *bounds, none, fault, (-INF, INF), made_of)
+            none, bound = torch.zeros(shape, dtype=torch.int8), torch.full(shape, INF).double()
+            return Proof(none, -bound, bound, none, fault, (-INF, INF), made_of)
         if not made_of.same(Fingerprint(*trace(function).nodes())):
             raise ValueError(
                 "the function is another one each time that it is called, so that nothing can be "
@@ -132,10 +131,10 @@ def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
     signed = slope.sign != 0
     onto = bounded_away | (image.affine & signed)
     verdict = signed.to(torch.int8) + (onto & signed).to(torch.int8)
-    low, high = slope.low[0], slope.high[0]
     blame = None if bool(signed.all()) else image.blame
     values = float(image.value.low.min()), float(image.value.high.max())
-    return Proof(verdict[0], low, high, slope.sign[0], blame, values, made_of)
+    bounds = slope.low[0], slope.high[0], slope.sign[0]
+    return Proof(verdict[0], *bounds, blame, values, made_of)
 
 
 def _fault(root: Expression) -> str | None:

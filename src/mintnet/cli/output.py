@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mintnet.files import write_bytes
+from mintnet.files import is_special, write_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -39,6 +39,13 @@ def console() -> Console:
 def strong(words: object) -> str:
     """Words that stand out, taken as they are: names of files may hold brackets."""
     return f"[bold]{escape(str(words))}[/]"
+
+
+def print_commands(out: Console, commands: dict[str, str]) -> None:
+    """A line for each command, with words about it."""
+    width = max(map(len, commands))
+    for command, words in commands.items():
+        out.print(f"  {strong(command)}{' ' * (width - len(command))}  {words}")
 
 
 def print_table(out: Console, title: str, columns: Sequence[str], rows: Sequence[Any]) -> None:
@@ -70,8 +77,9 @@ def output_place(
             folder = folder.parent
         if whole.is_dir():
             raise IsADirectoryError
-        with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell
-            pass
+        if not is_special(whole):
+            with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell
+                pass
     except (OSError, RuntimeError):  # RuntimeError: there is no such user's home
         raise ValueError(
             f"{option} {path} cannot be written; name a file in a folder of yours"

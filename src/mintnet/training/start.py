@@ -10,9 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from mintnet.data import ImageData
 from mintnet.files import clear_scraps
+from mintnet.models import Flow
+from mintnet.models.at_work import FEWEST
+from mintnet.models.base import Model
+from mintnet.models.storage import save_scores
+from mintnet.schema import check
 from mintnet.training import devices as places
 from mintnet.training.build import build_task, options_of_model
 from mintnet.training.data import Order, describe, load_images
@@ -24,6 +30,8 @@ from mintnet.training.recipe import Recipe, data_and_kind
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+SCORED_ON_A_CPU = 500  # held-out images at most; a GPU has time for all
 
 
 def train(
@@ -84,7 +92,10 @@ def _train(
     order = Order(recipe, len(data))
     if saved:
         recipe = _extended(folder, recipe, order.per_epoch, saved["steps"])
-    task = build_task(replace(recipe, init=None) if state else recipe, data)
+    try:
+        task = build_task(replace(recipe, init=None) if state else recipe, data)
+    except ValueError as error:
+        raise RunError(f"{folder.run_json}: recipe: {error}" if saved else str(error)) from error
     task.fast, path = places.fast_path(task, recipe.precision, devices, recipe.plain)
     total, begun = recipe.steps(order.per_epoch), state["step"] if state else 0
     figures: dict[str, Any] = {"preset": preset, "run": str(folder.path)}
@@ -117,8 +128,20 @@ def _train(
         places.cpu_threads(recipe.threads, data.images[0].numel()),
     ):
         run.fit()
+        if fabric.is_global_zero:
+            _keep_scores(folder, data.images[order.held], fabric.device)
     figures |= {"train": run.train, "validation": run.validation}
     return {**figures, **_reached(folder, total, asdict(run.at))}
+
+
+def _keep_scores(folder: RunFolder, images: Tensor, device: torch.device) -> None:
+    """Scores of held-out images beside the weights, for `Flow.score`, if there are enough."""
+    images = images if device.type == "cuda" else images[:SCORED_ON_A_CPU]
+    for place in (folder.last, folder.best):
+        model = Model.load(place).to(device) if len(images) >= FEWEST and place.exists() else None
+        if isinstance(model, Flow):
+            model.keep_scores(images)
+            save_scores(place, model.scores)
 
 
 def _reached(folder: RunFolder, total: int, state: dict[str, Any]) -> dict[str, Any]:
@@ -142,9 +165,9 @@ def _recipe(
         return recipe, {}
     saved = folder.read()
     try:
-        before = Recipe(**saved["recipe"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise folder.damaged(error) from error
+        before = check(saved["recipe"], Recipe, "recipe")
+    except ValueError as error:
+        raise RunError(f"{folder.run_json}: {error}; name another folder with --run") from error
     return before.resumed(str(folder.path), preset, **options), saved
 
 
