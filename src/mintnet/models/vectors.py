@@ -135,6 +135,9 @@ class TableModel(Model):
         columns: their names.
         flows: M models of D columns; all of one shape.
 
+    Attributes:
+        held_out: nats a row that a flow had not seen, the mean over the flows; NaN if not fitted.
+
     Examples:
         >>> model = TableModel(["height", "weight"], [VectorFlow(2), VectorFlow(2)]).eval()
         >>> model.log_prob(torch.zeros(4, 2)).shape
@@ -144,6 +147,7 @@ class TableModel(Model):
     kind = "table"
     schema = TableFile
     orders: Tensor
+    held_out = math.nan
 
     def __init__(self, columns: list[str], flows: list[VectorFlow]) -> None:
         super().__init__((len(columns),), 256)  # type: ignore[arg-type]
