@@ -36,6 +36,7 @@ COMMANDS = {
     "predict": "mintnet.cli.predict:Predict",
     "explain": "mintnet.cli.explain:Explain",
     "score": "mintnet.cli.score:Score",
+    "restore": "mintnet.cli.restore:Restore",
     "export": "mintnet.cli.export:Export",
     "info": "mintnet.cli.info:Info",
     "import-original": "mintnet.cli.info:ImportOriginal",
@@ -47,6 +48,7 @@ COMMANDS = {
     "bench families": "mintnet.cli.bench:Families",
     "bench accelerate": "mintnet.cli.bench:Accelerate",
     "bench score": "mintnet.cli.bench:Score",
+    "bench restore": "mintnet.cli.bench:Restore",
     "studio": "mintnet.studio.command:Studio",
     "demo": "mintnet.cli.demo:Demo",
     "doctor": "mintnet.cli.doctor:Doctor",
@@ -125,7 +127,7 @@ def _run(command: Command) -> None:
         if is_first_process() and command.json is not None:
             write_bytes(command.json.expanduser(), to_json({**source, **figures}))
         if is_first_process() and command.then and not flaw:
-            known = {name: shlex.quote(str(v)) for name, v in {**figures, **vars(command)}.items()}
+            known = {name: shlex.quote(str(v)) for name, v in {**vars(command), **figures}.items()}
             then = command.then.format_map(known)
             console().print(f"Next: {then}", style="dim", markup=False)
     sys.stdout.flush()
