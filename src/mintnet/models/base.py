@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, get_type_hints
@@ -71,6 +72,7 @@ class Model(nn.Module, ABC):
         super().__init__()
         self.shape: Shape = shape
         self.levels: int = check(levels, Levels, "levels")
+        self.about: dict[str, Any] = {}  # what its file says beside the model, such as the data
 
     schema: ClassVar[Any]
     """What `describe` gives, for `mintnet.schema.check`."""
@@ -110,6 +112,7 @@ class Model(nn.Module, ABC):
         except ValueError as error:
             raise storage.ModelFileError(f"{folder / storage.CONFIG}: {error}") from error
         model.read(folder)
+        model.about = {key: value for key, value in config.items() if key not in model.describe()}
         return model.eval()
 
     def read(self, folder: Path) -> None:
@@ -118,8 +121,20 @@ class Model(nn.Module, ABC):
 
     @classmethod
     def from_pretrained(cls, name: str) -> Self:
-        """The model of that name that ships with the package."""
-        return cls.load(storage.shipped(name, cls.kind))
+        """The model of that name that ships with the package; user/model is one of the hub."""
+        return cls.load(name if "/" in name else storage.shipped(name, cls.kind))
+
+    def push_to_hub(
+        self, name: str, figures: Mapping[str, object] | None = None, private: bool = False
+    ) -> str:
+        """Upload the model as user/model to the Hugging Face hub; gives the page's address.
+
+        A model card comes with it: ``figures``, such as {"bits per dimension": 0.98}, and samples
+        of a density model. Log in before, with ``hf auth login`` or HF_TOKEN.
+        """
+        from mintnet.models import hub
+
+        return hub.push(self, name, figures or {}, private)
 
     def parameter_count(self) -> int:
         """Weights that are not masked, and all other parameters."""

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mintnet.bijections import Bijection, Chain, MixtureLayer
+from mintnet.graphs import is_capturing
 from mintnet.models.base import Config, Counts, Shape, Sizes
 from mintnet.models.mintnet import Network, in_stages
 
@@ -120,8 +121,10 @@ def one_hot(labels: Labels, count: int, classes: int) -> Tensor | None:
         return None
     found = torch.as_tensor(torch.arange(count) % classes if labels is None else labels)
     whole = not found.dtype.is_floating_point and found.dtype != torch.bool
-    fits = whole and found.shape in ((), (count,)) and bool((found >= 0).all())
-    if not fits or bool((found >= classes).any()):
+    fits = whole and (found.dim() == 0 or (found.dim() == 1 and found.shape[0] == count))
+    if fits and not is_capturing(found):  # where values can be read
+        fits = not bool(((found < 0) | (found >= classes)).any())
+    if not fits:
         raise ValueError(
             f"labels: expected whole numbers from 0 to {classes - 1}, one or {count}; got "
             f"{found.dtype} of shape {tuple(found.shape)}"

@@ -313,7 +313,7 @@ class Flow(AtWork):
         def one_batch(images: Tensor, context: Tensor | None, places: Tensor) -> Tensor:
             return function(self.dequantize(images, index=places, **noise), self.given(context))
 
-        context = self.context(labels, len(images))
+        context = self.context(labels, images.shape[0])
         with true_float32():
             return in_batches(self.batch_size, one_batch, images, context, places)
 

@@ -45,9 +45,9 @@ def uniform_noise(
 def check_index(index: Tensor | None, images: Tensor) -> Tensor:
     """The images' places in their data set, (batch,) whole numbers; counted from 0 if None."""
     if index is None:
-        return torch.arange(len(images), device=images.device)
+        return torch.arange(images.shape[0], device=images.device)
     integers = index.dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-    if index.shape != (len(images),) or not integers:
+    if index.shape != images.shape[:1] or not integers:
         raise ValueError(
             f"index: expected whole numbers of shape ({len(images)},), one an image; got "
             f"{index.dtype} of shape {tuple(index.shape)}"

@@ -40,7 +40,7 @@ SAVED |= {"validation": float | None, "data": dict | str | None}
 
 
 def locate(name: str | Path) -> Path:
-    """The folder meant by a run folder (its last weights), a saved model or a shipped name."""
+    """The folder of a run (its last weights), a saved model, a shipped or a hub's model."""
     path = Path(name).expanduser()
     for folder in (path, path / "last"):
         if is_there(folder / CONFIG):
@@ -49,10 +49,14 @@ def locate(name: str | Path) -> Path:
         return SHIPPED[str(name)]
     if is_there(path / "run.json"):
         raise ModelFileError(f"{path} is a run that has not saved any weights yet")
+    from mintnet.models.hub import fetch, is_hub_name
+
+    if is_hub_name(name):
+        return fetch(str(name))
     empty = f"{path} holds no model: there is no {CONFIG} in it"
     raise ModelFileError(
         f"{empty if path.is_dir() else f'no model {name}'}: expected a run folder, a saved model "
-        f"folder or the name of a shipped model ({', '.join(SHIPPED)})"
+        f"folder, the name of a shipped model ({', '.join(SHIPPED)}) or user/model of the hub"
     )
 
 

@@ -123,6 +123,9 @@ class TableModel(Model):
         columns: their names.
         flows: M models of D columns; all of one shape.
 
+    Attributes:
+        held_out: nats a row that a flow had not seen, the mean over the flows; NaN if not fitted.
+
     Examples:
         >>> model = TableModel(["height", "weight"], [VectorFlow(2), VectorFlow(2)]).eval()
         >>> model.log_prob(torch.zeros(4, 2)).shape
@@ -132,6 +135,7 @@ class TableModel(Model):
     kind = "table"
     schema: ClassVar[Any] = {"columns": tuple[str, ...], "flows": tuple[VECTOR, ...]}  # type: ignore[valid-type]
     orders: Tensor
+    held_out = math.nan
 
     def __init__(self, columns: list[str], flows: list[VectorFlow]) -> None:
         super().__init__((len(columns),), 256)  # type: ignore[arg-type]
