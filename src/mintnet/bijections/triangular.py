@@ -14,7 +14,6 @@ from mintnet.bijections.base import Bijection
 from mintnet.calculus import LOWER, Function, Ordering, Proof, Quantity, certify, variable
 from mintnet.calculus.expression import trace
 from mintnet.solvers import (
-    REMEDY,
     Auto,
     ChannelBlocks,
     Evaluate,
@@ -81,6 +80,9 @@ class TriangularBijection(Bijection):
         y, slopes = self.log_slopes(x)
         return y, slopes.flatten(1).sum(1)
 
+    def value(self, x: Tensor) -> Tensor:
+        return self.evaluate(x)[0]
+
     def start(self, z: Tensor) -> Tensor:
         """Where solvers begin: one Newton step from 0, coordinate by coordinate."""
         y, slope = self.evaluate(torch.zeros_like(z))
@@ -131,10 +133,12 @@ class TriangularBijection(Bijection):
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
         self.require_proof()
-        return (solver or Auto()).solve(self.system(), z)
+        return (solver or Auto()).attempt(self.system(), z)
 
-    def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
-        x = self.find(z.detach(), solver).require(REMEDY)
+    def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
+        return (solver.tolerance if solver else None) or super().tolerance_of(dtype, solver)
+
+    def attach(self, x: Tensor, z: Tensor) -> Tensor:
         weights = (*self.parameters(), *self.buffers())
         return attach_gradient(x, z, self.evaluate, self.name, weights=weights)
 
@@ -189,6 +193,10 @@ class Composed(TriangularBijection):
     def codomain(self) -> tuple[float, float]:
         self.require_proof()
         return self._proof.image
+
+    def image(self) -> tuple[Tensor | float, Tensor | float]:
+        self.require_proof()
+        return self._proof.least, self._proof.most
 
     def slope_floor(self) -> tuple[Tensor, Tensor]:
         sign = torch.where(self._proof.sign < 0, -1.0, 1.0)

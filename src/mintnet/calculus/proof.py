@@ -34,7 +34,8 @@ class Proof:
     - *not proved*: the slope may vanish or change its sign, as far as the ranges tell.
 
     ``low`` and ``high`` bound the slope; ``sign`` is its strict sign, 0 where it is not proved.
-    Shapes: all are those of one sample. ``image`` bounds all values of the function.
+    ``least`` and ``most`` bound the values: an open interval for each coordinate that holds its
+    image. Shapes: all are those of one sample.
     """
 
     verdict: Tensor
@@ -42,7 +43,13 @@ class Proof:
     high: Tensor
     sign: Tensor
     blame: str | None
-    image: tuple[float, float]
+    least: Tensor
+    most: Tensor
+
+    @property
+    def image(self) -> tuple[float, float]:
+        """Bounds of the values of all coordinates."""
+        return float(self.least.min()), float(self.most.max())
 
     @property
     def onto(self) -> bool:
@@ -110,5 +117,5 @@ def certify(function: Callable[[Range], Range], shape: tuple[int, ...]) -> Proof
     verdict = signed.to(torch.int8) + (onto & signed).to(torch.int8)
     low, high = slope.low[0], slope.high[0]
     blame = None if bool(signed.all()) else image.blame
-    values = float(image.value.low.min()), float(image.value.high.max())
-    return Proof(verdict[0], low, high, slope.sign[0], blame, values)
+    least, most = image.value.low[0], image.value.high[0]
+    return Proof(verdict[0], low, high, slope.sign[0], blame, least, most)

@@ -12,6 +12,7 @@ from torch import Tensor
 from mintnet.bijections import Bijection, TriangularBijection
 from mintnet.bijections.base import check_solver
 from mintnet.solvers import Auto, Solution, Solver, System
+from mintnet.solvers.solution import FIELDS
 
 Progress = Callable[[int, int], None]  # called with how much is done and how much there is
 
@@ -23,8 +24,12 @@ class Reporting(Solver):
     solver: Solver
     report: Callable[[], None]
 
-    def solve(self, system: System, z: Tensor) -> Solution:
-        solution = self.solver.solve(system, z)
+    @property
+    def tolerance(self) -> float | None:  # type: ignore[override]
+        return self.solver.tolerance
+
+    def attempt(self, system: System, z: Tensor) -> Solution:
+        solution = self.solver.attempt(system, z)
         self.report()
         return solution
 
@@ -38,8 +43,7 @@ def join_solutions(solutions: Sequence[Solution]) -> Solution:
         return solutions[0]
     columns = zip(*(solution.parts for solution in solutions), strict=True)
     parts = tuple(join_solutions(column) for column in columns)
-    names = ("value", "status", "residual", "steps", "evaluations")
-    joined = {name: torch.cat([getattr(each, name) for each in solutions]) for name in names}
+    joined = {name: torch.cat([getattr(each, name) for each in solutions]) for name in FIELDS}
     return Solution(name=solutions[0].name, parts=parts, **joined)
 
 
