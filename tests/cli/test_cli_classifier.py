@@ -95,11 +95,9 @@ def test_explain(mintnet, trained_classifier):
     assert one[0]["start"] == two[0]["start"]  # the same picture from the data set and from a file
     assert len(one) == 3
     back = one[0]["steps"][0]
-    assert back["verified"] and back["moved"] == 0 and back["padding_energy"] < 1e-20
+    assert back["verified"] and back["moved"] == 0
     for path in one:
-        for step in path["steps"]:
-            assert step["verified"]
-            assert 0 <= step["clipped"] <= 1 and len(step["logits"]) == 10
+        assert all(step["verified"] and len(step["logits"]) == 10 for step in path["steps"])
 
 
 UNSURE = ["--solver", "fixed-point", "--solver-steps", 1]
@@ -147,32 +145,25 @@ def test_pictures_of_all_kinds_are_read_alike(tmp_path):
         "16.tif": Image.fromarray(grey.astype(np.uint16) * 257),
         "opaque.png": Image.fromarray(np.stack([grey, grey, grey, solid], -1)),
         "grey-opaque.png": Image.fromarray(np.stack([grey, solid], -1), "LA"),
+        "on-white.png": Image.fromarray(np.stack([0 * grey, solid - grey], -1), "LA"),
+        "larger.png": Image.fromarray(np.pad(grey.repeat(4, 0).repeat(4, 1), ((0, 0), (9, 9)))),
     }
     for name, picture in pictures.items():
         picture.save(tmp_path / name)
         found = classifier.picture(str(tmp_path / name))
-        np.testing.assert_array_equal(found[0].numpy(), grey, name)
+        rounding = 60 if name == "larger.png" else 0  # a Lanczos filter overshoots
+        np.testing.assert_allclose(found[0].numpy(), grey, atol=rounding, err_msg=name)
 
 
 def test_pictures_that_cannot_be_read_truly_are_refused(tmp_path, raises_with):
-    classifier = opened(Pixels((1, 8, 8)))
-    grey = np.random.default_rng(0).integers(0, 255, (8, 8), dtype=np.uint8)
-    black = np.zeros_like(grey)
-    palette = Image.fromarray(grey, "P")
-    palette.putpalette([value for grey in range(256) for value in (grey, grey, grey)])
-    for name, picture, word in (
-        ("alpha.png", Image.fromarray(np.stack([black, black, black, grey], -1)), "transparen"),
-        ("grey-alpha.png", Image.fromarray(np.stack([black, grey], -1), "LA"), "transparen"),
-        ("32.tif", Image.fromarray(grey.astype(np.int32) * 1000), "32"),
-        ("float.tif", Image.fromarray(grey.astype(np.float32)), "32"),
-    ):
-        picture.save(tmp_path / name)
-        with raises_with(ValueError, name, word):
-            classifier.picture(str(tmp_path / name))
-    for name, picture in (("palette.png", palette), ("key.png", Image.fromarray(grey))):
-        picture.save(tmp_path / name, transparency=int(grey[0, 0]))
-        with raises_with(ValueError, name, "transparen"):
-            classifier.picture(str(tmp_path / name))
+    grey = np.random.default_rng(0).integers(0, 255, (8, 8))
+    for name, kind in (("32.tif", np.int32), ("float.tif", np.float32)):
+        Image.fromarray(grey.astype(kind)).save(tmp_path / name)
+        with raises_with(ValueError, name, "32"):
+            opened(Pixels((1, 8, 8))).picture(str(tmp_path / name))
+    Image.fromarray(grey.astype(np.uint8)).save(tmp_path / "grey.png")
+    with raises_with(ValueError, "(2, 8, 8)", "no picture files"):
+        opened(Pixels((2, 8, 8))).picture(str(tmp_path / "grey.png"))
 
 
 def test_import(mintnet, fixtures):
@@ -196,10 +187,6 @@ def test_mistakes(fails, model, resnet, trained_classifier):
     assert fails(["explain", trained_classifier, "test:0", "--towards", 10], "--towards", 10)
     Path("words.png").write_text("words")
     assert fails(["explain", trained_classifier, "words.png"], "words.png")
-    Image.new("L", (9, 8)).save("wide.png")
-    assert fails(["explain", trained_classifier, "wide.png"], "9 × 8", "8 × 8")
-    Image.new("RGB", (8, 8), "red").save("red.png")
-    assert fails(["explain", trained_classifier, "red.png"], "colour")
     assert not list(Path().glob("explanation*"))
 
 

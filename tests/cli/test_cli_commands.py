@@ -73,9 +73,7 @@ def test_verify(mintnet, model):
 
 
 def test_tune_step(mintnet, model):
-    code, out, _ = mintnet(
-        "tune-step", model, "-n", 4, "--solver-steps", 6, "--out", "t.png", "--json", "t.json"
-    )
+    code, out, _ = mintnet("tune-step", model, "-n", 4, "--solver-steps", 6, "--json", "t.json")
     assert code == 0 and "the divisor" in out
     found = figures("t.json")
     assert found["step"] == pytest.approx(1 / found["divisor"])

@@ -54,9 +54,6 @@ def test_train_and_evaluate(mintnet, fails, files, monkeypatch):
 
     config = Path("r/last/config.json")
     content = json.loads(config.read_text())
-    content["data"] = {"name": "imagenet32-old", "folder": "old"}  # as runs once were
-    config.write_text(json.dumps(content))
-    assert mintnet("evaluate", "r").code == 0
     content["data"] = {"name": "imagenet32", "version": "imagenet32-box", "folder": "old"}
     config.write_text(json.dumps(content))
     for command in ("evaluate", "reconstruct"):

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from mintnet import Classifier, FixedPoint, InversionError, ResNet, import_original
 from mintnet.bijections import BatchNorm, MintLayer
 from mintnet.models import ClassifierConfig, ModelFileError, Pixels, ResNetConfig
-from mintnet.models.locate import load_model
+from mintnet.models.base import Model
 from mintnet.models.resnet import PreActivationBlock
 from registry import FIXTURES, away_from_zero
 
@@ -190,7 +190,7 @@ def test_saved_and_loaded(small_classifier, tmp_path, half):
         rounded = {name: tensor.half() for name, tensor in packed.items()}
         save_file(rounded, tmp_path / "last" / "model.safetensors")
     loaded = Classifier.load(tmp_path)
-    assert not loaded.training and isinstance(load_model(tmp_path), Classifier)
+    assert not loaded.training and isinstance(Model.load(tmp_path), Classifier)
     found, expected = loaded(x), model(x)
     assert found.dtype == torch.float32
     assert float((found - expected).abs().max()) < (0.2 if half else 1e-6)
@@ -206,7 +206,7 @@ SMALL = {
 def test_damaged_variances_and_other_models_are_refused(kind, tmp_path, raises_with):
     model = SMALL[kind]()
     model.save(tmp_path)
-    load_model(tmp_path)
+    Model.load(tmp_path)
     other = {"classifier": ResNet, "resnet": Classifier}[kind]
     with raises_with(ModelFileError, "resnet", "classifier"):
         other.load(tmp_path)
@@ -215,7 +215,7 @@ def test_damaged_variances_and_other_models_are_refused(kind, tmp_path, raises_w
     next(b for name, b in model.named_buffers() if "var" in name).fill_(-0.5)
     model.save(tmp_path)
     with raises_with(ModelFileError, "var", "negative"):
-        load_model(tmp_path)
+        Model.load(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["mean", "deviation"])

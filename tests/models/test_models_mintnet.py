@@ -131,7 +131,7 @@ def test_damaged_model_folders(saved: Path, raises_with) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"kind": "classifier"}, "holds a classifier, where a flow"),
+        ({"kind": "classifier"}, "kind: expected flow; got classifier"),
         ({"format": 99}, "format 1"),
         ({"net": _net(pairs=[2])}, "tensors differ in name"),
         ({"net": _net(filters=[3])}, "does not fit"),

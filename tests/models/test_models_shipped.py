@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from mintnet import Classifier, Flow
 from mintnet.data import mnist_slice
 from mintnet.files import sha256
-from mintnet.models.locate import load_model
+from mintnet.models.base import Model
 from mintnet.models.storage import SHIPPED, WEIGHTS
 from registry import FIXTURES
 
@@ -20,7 +20,7 @@ from registry import FIXTURES
 @pytest.mark.parametrize("name", sorted({"mnist", "mnist-classifier", "cifar10", *SHIPPED}))
 def test_every_shipped_model_loads_and_stays_small(name: str) -> None:
     assert (SHIPPED[name] / WEIGHTS).stat().st_size < 60e6
-    model = load_model(name)
+    model = Model.load(name)
     stored = load_file(SHIPPED[name] / WEIGHTS)
     assert all(v.dtype == torch.float16 for v in stored.values() if v.is_floating_point())
     if isinstance(model, Flow):  # entries that a mask clears are left out
@@ -41,7 +41,7 @@ def test_the_shipped_weights_are_those_of_the_record(name: str) -> None:
     parts = record.get("parts", [record])
     assert config["step"] == record["steps"] == sum(part["steps"] for part in parts)
     assert record["training_seconds"] == sum(part["training_seconds"] for part in parts)
-    assert record["weights_used"] == load_model(name).net.parameter_count()
+    assert record["weights_used"] == Model.load(name).net.parameter_count()
 
 
 @torch.no_grad()

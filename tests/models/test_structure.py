@@ -12,7 +12,7 @@ import mintnet
 SOURCE = Path(mintnet.__file__).parent
 ROWS = (
     *("calculus", "solvers", "bijections", "flows", "models", "distributions", "data"),
-    *("training", "analysis", "figures", "cli"),
+    *("training", "analysis", "figures", "cli", "studio"),
 )
 
 

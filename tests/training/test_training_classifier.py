@@ -5,33 +5,23 @@ import torch
 
 from mintnet.data import load
 from mintnet.models import Classifier
-from mintnet.models.locate import load_model
-from mintnet.training import RECIPES, Accuracy, Recipe, RunError, evaluate, train
-from mintnet.training.augment import augmented
-from mintnet.training.build import build_task
+from mintnet.models.base import Model
+from mintnet.training import RECIPES, Accuracy, RunError, evaluate
+from mintnet.training.data import augmented
 from mintnet.training.evaluation import Calibration
 from mintnet.training.optimizers import make_optimizer
 from mintnet.training.task import Batch, ClassificationTask
 
-TINY = {"pairs": [1, 1], "filters": [1, 1], "batch_size": 32, "preset": "digits-classifier"}
+PRESET = "digits-classifier"
 
 
-def tiny(run, **given):
-    options = {"pairs": (1, 1), "batch_size": 32, "checkpoint_every": 5, **given}
-    return train("digits-classifier", run, **options)
-
-
-def build(preset, data, **given):
-    return build_task(Recipe.of(preset, **given), data).model
-
-
-def test_a_classifier_learns(tmp_path):
-    figures = tiny(tmp_path / "run", max_steps=120, learning_rate=1e-2)
+def test_a_classifier_learns(tmp_path, tiny):
+    options = {"batch_size": 32, "max_steps": 120, "learning_rate": 1e-2}
+    figures = tiny(tmp_path / "run", PRESET, **options)
     assert figures["figure"] == "error" and figures["validation"]["error"] < 0.3
-    model = load_model(tmp_path / "run")
+    model = Model.load(tmp_path / "run")
     assert isinstance(model, Classifier)
-    found = evaluate(model, load("digits", "test"))
-    assert found.accuracy > 0.7
+    assert evaluate(model, load("digits", "test")).accuracy > 0.7
     assert not (tmp_path / "run" / "samples").exists()
 
 
@@ -50,7 +40,7 @@ def test_loss_and_figures():
         assert torch.equal(measured["error"], wrong.float())
 
 
-def test_augmentations_are_for_training_alone(tmp_path, monkeypatch):
+def test_augmentations_are_for_training_alone(tmp_path, tiny, monkeypatch):
     seen, measure = [], ClassificationTask.measure
 
     def spy(self, batch):
@@ -58,7 +48,7 @@ def test_augmentations_are_for_training_alone(tmp_path, monkeypatch):
         return measure(self, batch)
 
     monkeypatch.setattr(ClassificationTask, "measure", spy)
-    tiny(tmp_path / "run", max_steps=2)
+    tiny(tmp_path / "run", PRESET, max_steps=2)
     data = load("digits", "train").images
     for training, images, index in seen:
         assert torch.equal(images, data[index]) != training

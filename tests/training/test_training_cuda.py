@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from training_processes import stopped_at
 
 from mintnet.models import Flow
 from mintnet.training import train
-from mintnet.training.step import Step
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -40,10 +41,10 @@ def test_captured_steps_train_like_plain_ones(tmp_path: Path, augmentation: str)
     assert 0 < apart < 0.6 * one_step
 
 
-def test_a_run_goes_on_from_its_last_step(tmp_path: Path) -> None:
+def test_a_run_goes_on_from_its_last_step(tmp_path: Path, monkeypatch) -> None:
     whole = train("digits", tmp_path / "whole", **OPTIONS)
-    with pytest.raises(RuntimeError, match="stop"):
-        _stopped(tmp_path / "part")
+    begin = partial(train, "digits", checkpoint_every=2)
+    stopped_at(monkeypatch, begin, tmp_path / "part", 4, **OPTIONS)
     part = train("digits", tmp_path / "part", resume=True)
     assert part["resumed_from"] == 4
     assert abs(part["best"] - whole["best"]) < 1e-3
@@ -62,17 +63,3 @@ def test_a_step_that_cannot_be_captured_is_run_all_the_same(
     lines = [line.getMessage() for line in caplog.records if "captured" in line.getMessage()]
     assert len(lines) == 1 and "operation not permitted when stream is capturing" in lines[0]
     assert abs(plain["best"] - captured["best"]) < 0.005
-
-
-def _stopped(run: Path) -> None:
-    """A run that ends after its fourth step, with a checkpoint."""
-    take = Step.__call__
-
-    def stopping(self, *args, **named):  # type: ignore[no-untyped-def]
-        if named["number"] == 4:
-            raise RuntimeError("stop")
-        return take(self, *args, **named)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Step, "__call__", stopping)
-        train("digits", run, checkpoint_every=2, **OPTIONS)

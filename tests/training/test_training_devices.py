@@ -10,7 +10,7 @@ import torch
 from training_processes import TINY, finish, start, state
 
 from mintnet.data import load
-from mintnet.models.locate import load_flow
+from mintnet.models import Flow
 from mintnet.training import Devices, RunError, is_first_process
 from mintnet.training.task import DensityTask
 
@@ -80,7 +80,7 @@ def test_evaluation_on_two_processes(tmp_path, tiny):
     tiny(tmp_path / "run", max_steps=2)
     figures = finish(start(do="evaluate", model=str(tmp_path / "run"), devices="2"))
     images = load("digits", "test").images
-    bits = load_flow(tmp_path / "run").bits_per_dim(images).detach().double()
+    bits = Flow.load(tmp_path / "run").bits_per_dim(images).detach().double()
     assert figures["images"] == 360
     assert figures["bits_per_dim"] == pytest.approx(float(bits.mean()), abs=1e-6)
 

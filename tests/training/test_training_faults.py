@@ -10,7 +10,7 @@ import torch
 from training_processes import before_step, contents, same_state, state, stopped_at
 
 from mintnet import files
-from mintnet.models.locate import load_flow
+from mintnet.models import Flow
 from mintnet.training import RunError, RunFolder
 from mintnet.training.task import DensityTask
 
@@ -59,6 +59,35 @@ def test_a_damaged_checkpoint(tmp_path, tiny, damage):
         tiny(tmp_path / "run", resume=True)
     assert "\n" not in str(caught.value)
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "other", [{"filters": (4, 1)}, {"pairs": (1,), "filters": (3,)}, {"muon": True}]
+)
+def test_a_checkpoint_of_another_network(tmp_path, tiny, other):
+    tiny(tmp_path / "run", checkpoint_every=2, max_steps=3)
+    tiny(tmp_path / "other", **other)
+    (tmp_path / "other" / "checkpoint.pt").replace(tmp_path / "run" / "checkpoint.pt")
+    before = contents(tmp_path)
+    with pytest.raises(RunError, match=r"checkpoint.pt is not of the network") as caught:
+        tiny(tmp_path / "run", resume=True, max_steps=20)
+    assert "\n" not in str(caught.value)
+    assert contents(tmp_path) == before
+
+
+def test_one_process_at_a_time(tmp_path, tiny):
+    folder = RunFolder(tmp_path / "deep" / "run")
+    words = rf"in use by process {os.getpid()} on .*--run"
+    with folder.locked():
+        for resume in (False, True):
+            with pytest.raises(RunError, match=words):
+                tiny(folder.path, resume=resume)
+        assert [path.name for path in folder.path.iterdir()] == [".lock"]
+    assert not folder.path.parent.exists()  # nothing has come into it
+    folder.path.mkdir(parents=True)
+    (folder.path / ".lock").write_text("process 1 on another machine")  # as a kill leaves it
+    assert tiny(folder.path)["finished"]
+    assert not (folder.path / ".lock").exists()
 
 
 def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, tiny, monkeypatch):
@@ -143,7 +172,7 @@ def test_weights_that_are_not_finite_are_not_written(tmp_path, tiny, monkeypatch
     assert len(saved) == (3 if checkpoint_every else 0)  # last/ with two files, and checkpoint.pt
     if checkpoint_every:
         assert state(run)["step"] == 5
-        assert all(p.isfinite().all() for p in load_flow(run).parameters())
+        assert all(p.isfinite().all() for p in Flow.load(run).parameters())
 
 
 def weights(run):
@@ -176,4 +205,4 @@ def test_a_run_json_that_does_not_fit(tmp_path, tiny, content, message):
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, tiny):
     with pytest.raises(RunError, match=r"so the run stops; the weights saved last[^\n]*$"):
         tiny(tmp_path / "run", learning_rate=1e30)
-    assert all(p.isfinite().all() for p in load_flow(tmp_path / "run").parameters())
+    assert all(p.isfinite().all() for p in Flow.load(tmp_path / "run").parameters())

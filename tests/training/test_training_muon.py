@@ -7,8 +7,7 @@ import copy
 import torch
 
 from mintnet import Flow, MintLayer
-from mintnet.training.muon import RMS, Muon, orthogonalized
-from mintnet.training.optimizers import kernels_of
+from mintnet.training.optimizers import RMS, Muon, kernels_of, orthogonalized
 
 
 def _optimizer(model: torch.nn.Module, **options: float) -> Muon:

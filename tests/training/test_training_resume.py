@@ -21,7 +21,7 @@ from training_processes import (
 from mintnet.data import load
 from mintnet.models import Flow
 from mintnet.training import RunError, RunFolder, train
-from mintnet.training.samples import Sampler
+from mintnet.training.output import Sampler
 
 
 def test_killed_and_resumed_is_bit_identical(tmp_path):
@@ -44,8 +44,8 @@ def test_killed_and_resumed_is_bit_identical(tmp_path):
         assert whole.read_bytes() == again.read_bytes()
     rows = [RunFolder(tmp_path / run).metrics() for run in ("whole", "killed")]
     assert [r["step"] for r in rows[0]] == [r["step"] for r in rows[1]]
-    one, two = ([r["bpd"] for r in part if r["kind"] == "validation"] for part in rows)
-    assert one == two
+    one, two = ([r["bpd"] for r in part] for part in rows)
+    assert one == two  # also of the training images of an epoch that was broken off
 
 
 def interrupt(*_):
@@ -80,10 +80,39 @@ def test_the_first_interruption_cancels_samples(tmp_path, tiny, monkeypatch):
         time.sleep(5)
         pytest.fail("samples went on")
 
-    monkeypatch.setattr(Sampler, "draw", draw)
-    with pytest.raises(KeyboardInterrupt, match="step 3 is saved"):
-        tiny(tmp_path / "run", sample_every=3, checkpoint_every=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Sampler, "draw", draw)
+        with pytest.raises(KeyboardInterrupt, match="step 3 is saved"):
+            tiny(tmp_path / "run", sample_every=3, checkpoint_every=3)
     assert not (tmp_path / "run" / "samples").exists()
+    tiny(tmp_path / "run", resume=True, sample_every=3)
+    grids = sorted(path.name for path in (tmp_path / "run" / "samples").iterdir())
+    assert grids == [f"step_{step:07d}.png" for step in (3, 6, 9, 10)]
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_killed_before_its_samples_a_run_draws_them(tmp_path, tiny, monkeypatch):
+    """Also of its last step: such a run is not yet finished."""
+
+    draw = Sampler.draw
+
+    def killed(self, flow, elapsed, last):
+        if last == (step == 10):
+            (tmp_path / "run" / ".part-x").mkdir()
+            raise Killed
+        return draw(self, flow, elapsed, last)
+
+    for step in (5, 10):
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(Sampler, "draw", killed)
+            tiny(tmp_path / "run", resume=True, sample_every=5)
+        assert state(tmp_path / "run")["step"] == step
+    tiny(tmp_path / "run", resume=True, sample_every=5)
+    names = {path.name for path in (tmp_path / "run").rglob("*")}
+    assert {"step_0000005.png", "step_0000010.png"} <= names and ".part-x" not in names
 
 
 @pytest.mark.parametrize("preset", ["digits", "digits-classifier"])

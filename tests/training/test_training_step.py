@@ -11,7 +11,7 @@ from mintnet import graphs
 from mintnet.data import load
 from mintnet.models import Flow, MintNetConfig
 from mintnet.training import Devices, Recipe, train
-from mintnet.training import start as training_start
+from mintnet.training import devices as training_devices
 from mintnet.training import step as training_step
 from mintnet.training.build import build_task
 from mintnet.training.devices import chosen_precision, fast_path
@@ -137,7 +137,7 @@ def test_a_run_by_the_fast_path(tmp_path, monkeypatch) -> None:
     """The same weights as without it; not compiled here, which takes minutes."""
     found = []
     for name, path in (("plain", None), ("fast", FastPath(torch.float32, compiled=False))):
-        monkeypatch.setattr(training_start, "fast_path", lambda *_, path=path: (path, ""))
+        monkeypatch.setattr(training_devices, "fast_path", lambda *_, path=path: (path, ""))
         train("digits", tmp_path / name, **OPTIONS)
         found.append(Flow.load(tmp_path / name).state_dict())
     for name, tensor in found[1].items():

@@ -8,13 +8,13 @@ import torch
 if __name__ == "__main__":
     torch.set_num_threads(1)
     from mintnet.data import load
-    from mintnet.models.locate import load_flow
+    from mintnet.models import Flow
     from mintnet.training import Devices, evaluate, is_first_process, train
 
     call = json.loads(sys.argv[1])
     if call.pop("do", "train") == "evaluate":
         devices = Devices(call["devices"], accelerator="cpu")
-        figures = evaluate(load_flow(call["model"]), load("digits", "test"), devices=devices)
+        figures = evaluate(Flow.load(call["model"]), load("digits", "test"), devices=devices)
         figures = figures.to_dict()
     else:
         try:

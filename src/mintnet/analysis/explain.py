@@ -1,10 +1,9 @@
 """What an invertible classifier is for: from features back to pictures.
 
-Three questions about a picture, each answered with pictures that can be looked at: what its
-features hold (mapped back they give the picture itself); what the classifier cannot tell apart
-(the way to another picture with all logits held); and what would make it another class (the least
-change of the picture). Every picture shown is the inverse of features, with its residual check,
-then without the padding, clipped and rounded to grey levels; its figures are recomputed from it.
+Three questions about a picture: what its features hold (mapped back they give the picture itself);
+what the classifier cannot tell apart (the way to another picture with all logits held); and what
+would make it another class (the least change of the picture). Every picture shown is the inverse of
+features, with its residual check, rounded to grey levels; its figures are recomputed from it.
 """
 
 from __future__ import annotations
@@ -34,8 +33,6 @@ class Shown:
     share: float = 0.0  # how far along the path
     verified: bool = True  # whether the inversion is, in every layer and end to end
     residual: float = 0.0  # of the inversion, end to end
-    padding_energy: float = 0.0  # mean square of what landed in the padding, and is not shown
-    clipped: float = 0.0  # the share of pixels outside their range before they were clipped
     moved: float = 0.0  # root mean square of the change of pixels, as a share of their range
 
     @property
@@ -54,8 +51,7 @@ class Shown:
         """The figures as plain data; those of the picture are None where it is not verified."""
         kept = {"share": self.share, "verified": self.verified, "residual": self.residual}
         known = {"logits": self.logits.tolist(), "probability": self.probability}
-        known |= {name: getattr(self, name) for name in ("padding_energy", "clipped", "moved")}
-        known["predicted"] = int(self.logits.argmax())
+        known |= {"moved": self.moved, "predicted": int(self.logits.argmax())}
         return kept | (known if self.verified else dict.fromkeys(known))
 
 
@@ -88,7 +84,7 @@ class Explainer:
         (True, True)
     """
 
-    def __init__(self, classifier: Classifier, solver: Solver | None = None, rounds: int = 12):
+    def __init__(self, classifier: Classifier, solver: Solver | None = None, rounds: int = 24):
         if classifier.training:
             raise ValueError("pictures are explained in evaluation mode; call .eval() first")
         self.model = copy.deepcopy(classifier).double().requires_grad_(False)
@@ -97,23 +93,22 @@ class Explainer:
     def there_and_back(self, image: Tensor) -> Path:
         """The picture, and its features mapped back."""
         x, start = self._begin(image)
-        steps = (self._invert(x, x, 1.0),)
+        steps = self._invert([x], x, (1.0,))
         return Path("Features mapped back", "the same picture, byte for byte", start, steps)
 
     def held(self, image: Tensor, partner: Tensor, shares: Sequence[float] = SHARES) -> Path:
         """From the picture towards a partner, as far as that goes with all logits held."""
         x, start = self._begin(image)
-        goal = self._prepared(partner)
+        goal, target = self._prepared(partner), self.model.logits(x)[0]
         every = torch.eye(self.model.classes, dtype=x.dtype, device=x.device)
-        target = self._logits(x)
-        scale = float((self._logits(goal) - target).abs().max())
-        equal, steps, at = torch.zeros_like(target, dtype=torch.bool), [], x
+        scale = float((self.model.logits(goal)[0] - target).abs().max())
+        equal, places = torch.zeros_like(target, dtype=torch.bool), [x]
         for share in shares:
-            at = self.search.approach(at, x + share * (goal - x), every, target, scale, equal)
-            steps.append(self._invert(at, x, share))
+            wish = x + share * (goal - x)
+            places.append(self.search.approach(places[-1], wish, every, target, scale, equal))
         note = "towards the picture on the right, as far as it goes while all logits stay"
-        title = "What the classifier cannot tell apart"
-        return Path(title, note, start, tuple(steps), partner.cpu())
+        title, steps = "What the classifier cannot tell apart", self._invert(places[1:], x, shares)
+        return Path(title, note, start, steps, partner.cpu())
 
     def towards(self, image: Tensor, label: int, shares: Sequence[float] = SHARES) -> Path:
         """The least change of the picture that makes two classes change places.
@@ -130,18 +125,19 @@ class Explainer:
         rows = -torch.eye(classes, dtype=x.dtype, device=x.device)[others]
         rows[:, label] = 1.0
         at_least = torch.arange(len(rows), device=x.device) > 0
-        begin, steps, at = (rows @ self._logits(x))[0], [], x
+        begin, places = (rows @ self.model.logits(x)[0])[0], [x]
+        scale = 2 * abs(float(begin))
         for share in shares:
             target = (begin * (1 - 2 * share)).expand(len(rows))
-            at = self.search.approach(at, x, rows, target, 2 * abs(float(begin)), at_least)
-            steps.append(self._invert(at, x, share))
+            places.append(self.search.approach(places[-1], x, rows, target, scale, at_least))
         note = "the least change of pixels that moves the logits of the two classes past each other"
-        return Path(f"The way to class {label}", note, start, tuple(steps))
+        steps = self._invert(places[1:], x, shares)
+        return Path(f"The way to class {label}", note, start, steps)
 
     def _begin(self, image: Tensor) -> tuple[Tensor, Shown]:
         """The picture as it enters the classifier, and as the first of a path."""
         x = self._prepared(image)
-        return x, Shown(image.cpu(), self._logits(x).cpu())
+        return x, Shown(image.cpu(), self.model.logits(x)[0].cpu())
 
     def _prepared(self, image: Tensor) -> Tensor:
         self.model.check_images(image[None])
@@ -149,30 +145,19 @@ class Explainer:
             raise ValueError(f"expected a uint8 picture; got {image.dtype}")
         return self.model.prepared(image[None].to(self.model.device))
 
-    def _features(self, x: Tensor) -> Tensor:
-        return self.model.chain.value(self.model.padded(x))
-
-    def _logits(self, x: Tensor) -> Tensor:
-        return self.model.head(self._features(x))[0]
-
     @torch.no_grad()
-    def _invert(self, at: Tensor, origin: Tensor, share: float) -> Shown:
-        """The picture with the features of ``at``, and all there is to say about it."""
-        model, span = self.model, self.model.levels - 1
-        found = model.solve(self._features(at), self.solver)
-        x, residual = found.images, float(found.solution.residual.max())
-        if not bool(found.solution.converged.all()) or not bool(x.isfinite().all()):
-            black, unknown = model.to_images(origin)[0].cpu() * 0, self._logits(at).cpu() * math.nan
-            return Shown(black, unknown, share, False, residual, math.nan, math.nan, math.nan)
-        pixels, image = model.pixels.denormalized(x), model.to_images(x)
-        before = model.pixels.denormalized(origin).round()  # it was made of bytes
-        outside = (pixels < -0.5) | (pixels > span + 0.5)
-        return Shown(
-            image=image[0].cpu(),
-            logits=self._logits(model.prepared(image)).cpu(),
-            share=share,
-            residual=residual,
-            padding_energy=float(found.padding_energy.max()),
-            clipped=float(outside.double().mean()),
-            moved=float((image.double() - before).square().mean().sqrt()) / span,
-        )
+    def _invert(
+        self, places: list[Tensor], origin: Tensor, shares: Sequence[float]
+    ) -> tuple[Shown, ...]:
+        """The pictures with the features of each place, inverted at once, and their figures."""
+        model = self.model
+        found = model.solve(model.values(model.padded(torch.cat(places))), self.solver)
+        lost = ~(found.solution.converged & found.images.isfinite().flatten(1).all(1))
+        images = model.to_images(found.images.nan_to_num())
+        change = images.double() - model.to_images(origin).double()
+        moved = change.square().flatten(1).mean(1).sqrt() / (model.levels - 1)
+        logits = model.logits(model.prepared(images))
+        images[lost], logits[lost], moved[lost] = 0, math.nan, math.nan
+        residuals, verified = found.solution.residual.tolist(), (~lost).tolist()
+        figures = images.cpu(), logits.cpu(), shares, verified, residuals, moved.tolist()
+        return tuple(Shown(*row) for row in zip(*figures, strict=True))

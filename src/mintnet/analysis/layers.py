@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from mintnet.bijections import Bijection, TriangularBijection
-from mintnet.models import Classifier, Flow
-from mintnet.models.base import Model
+from mintnet.models import Flow
+from mintnet.models.base import Model, parameter_count
 from mintnet.solvers import Solution
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -40,17 +40,14 @@ def facts(model: Model) -> list[tuple[str, str]]:
         >>> facts(Flow.preset("digits"))[0]
         ('images', '1 × 8 × 8, 17 levels')
     """
-    about = model.describe()
-    found: dict[str, object] = {"images": f"{by(model.shape)}, {model.levels} levels"}
-    found |= {name.replace("_", " "): v for name, v in about["net"].items() if name != "shape"}
-    found |= {name.replace("_", " "): about[name] for name in about.keys() & {"logit_lambda"}}
-    if isinstance(model, Classifier):
-        found["features"] = by(model.feature_shape)
-    found |= {"classes": about["classes"]} if "classes" in about else {}
+    about, images = model.describe(), f"{by(model.shape)}, {model.levels} levels"
+    found = {"images": images, **about["net"]}
+    found |= {name: about[name] for name in ("logit_lambda", "classes") if name in about}
     found["parameters"] = f"{model.parameter_count():,}"
     return [
-        (name, ", ".join(map(str, value)) if isinstance(value, tuple) else str(value))
-        for name, value in found.items()
+        (name.replace("_", " "), ", ".join(map(str, v)) if isinstance(v, tuple) else str(v))
+        for name, v in found.items()
+        if name != "shape"
     ]
 
 
@@ -67,12 +64,7 @@ def solved_layers(model: Model) -> list[TriangularBijection]:
 
 def layer_sizes(model: Model) -> list[tuple[str, int]]:
     """Name and number of parameters of each layer that an inverse solves."""
-
-    def size(layer: Bijection) -> int:
-        count = getattr(layer, "parameter_count", None)
-        return count() if count else sum(parameter.numel() for parameter in layer.parameters())
-
-    return [(layer.name, size(layer)) for layer in solved_layers(model)]
+    return [(layer.name, parameter_count(layer)) for layer in solved_layers(model)]
 
 
 @dataclass(frozen=True)

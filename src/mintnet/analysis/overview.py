@@ -130,17 +130,15 @@ def _measure_flow(
     found.layers = found.verification.layers
     back = found.verification.reconstruction
     error = float(bits.std()) / math.sqrt(len(bits)) if len(bits) > 1 else math.nan
-    which = "all" if len(bits) == len(data) else "the first"
-    converged = torch.cat([found.drawn.converged, back.solution.converged])
+    note = f"± {error:.3f}, {len(bits)} of {len(data)} test images"
+    exact, mean = back.exact == len(images), f"mean error {float(back.errors.mean()):.1e}"
+    good = torch.cat([found.drawn.converged, back.solution.converged])
     worst = float(torch.cat([found.drawn.residual, back.solution.residual]).max())
-    note = f"± {error:.3f}, {which} {len(bits)} test images"
-    exact = back.exact == len(images)
-    mean = f"mean error {float(back.errors.mean()):.1e}"
-    verified = f"{int(converged.sum())} of {len(converged)} inversions verified"
+    verified = f"{int(good.sum())} of {len(good)} inversions verified"
     found.headlines = [
         Headline(f"{found.bits_per_dim:.3f}", "bits per dimension", note),
         Headline(f"{back.exact} / {len(images)}", "images back byte for byte", mean, exact),
-        Headline(f"{worst:.1e}", "worst residual, end to end", verified, bool(converged.all())),
+        Headline(f"{worst:.1e}", "worst residual, end to end", verified, bool(good.all())),
     ]
 
 

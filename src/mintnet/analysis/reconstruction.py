@@ -18,16 +18,13 @@ from mintnet.solvers import FixedPoint, Solution, Solver
 from mintnet.solvers.fixed_point import State
 
 ITERATIONS = (1, 2, 4, 8, 16, 32, 60, 90, 120)
+LEAST = 1e-18  # float32 cannot tell smaller errors apart
 DIVISORS = (1.0, 3.5)  # d of the steps α = 1/d: the natural one, and the paper's for MNIST
-
-
-def _logs(errors: Tensor) -> Tensor:
-    return errors.double().clamp(min=1e-18).log()  # float32 cannot tell less apart
 
 
 def typical(errors: Tensor) -> Tensor:
     """exp of the mean log error over the last dimension."""
-    return _logs(errors).mean(-1).exp()
+    return errors.double().clamp(min=LEAST).log().mean(-1).exp()
 
 
 @dataclass(frozen=True)
@@ -108,7 +105,8 @@ class ErrorCurve:
     @property
     def spread(self) -> list[float]:
         """exp of the standard deviation of the log error: the band is centre · spread^±1."""
-        return _logs(self.errors).std(1, correction=0).exp().tolist()
+        logs = self.errors.double().clamp(min=LEAST).log()
+        return logs.std(1, correction=0).exp().tolist()
 
     def to_dict(self) -> dict[str, Any]:
         return {

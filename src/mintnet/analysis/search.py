@@ -23,10 +23,9 @@ class Search:
             raise ValueError(f"rounds is at least 1; got {rounds}")
         self.model, self.rounds = model, rounds
         self.quick = copy.deepcopy(model).float()  # gradients in float32
-        ends = torch.tensor([0.0, model.levels - 1.0], dtype=torch.float64, device=model.device)
-        self.low, self.high = (
-            model.pixels.normalized(end.expand(model.shape[0], 1, 1)) for end in ends
-        )
+        ends = torch.tensor([[0.0], [model.levels - 1.0]], dtype=torch.float64, device=model.device)
+        ends = ends.expand(2, model.shape[0])[..., None, None]
+        self.low, self.high = model.pixels.normalized(ends)
 
     def approach(
         self, x: Tensor, wish: Tensor, rows: Tensor, target: Tensor, scale: float, at_least: Tensor
@@ -35,10 +34,10 @@ class Search:
 
         Damped Gauss-Newton steps from x on ½ ‖rows · l − target‖² + ½ μ ‖x − wish‖², where μ goes
         with the square of ``scale``, the size of the changes of logits that matter. Rows that are
-        marked in ``at_least`` fulfil rows · l ≥ target instead.
+        marked in ``at_least`` fulfil rows · l ≥ target instead. After a step that helps, gradients
+        get Broyden's update; they are computed again where a step brings little.
         """
         mu = PIXEL_WEIGHT * max(scale, 1e-6) ** 2
-        damping = 0.1 * mu
 
         def missing(value: Tensor) -> Tensor:
             return torch.where(at_least, (target - value).clamp(min=0), target - value)
@@ -48,24 +47,25 @@ class Search:
             return float(0.5 * missing(value).square().sum() + 0.5 * mu * far)
 
         value, slopes = self._linearized(x, rows)
-        best = merit(value, x)
+        best, damping, exact = merit(value, x), 0.1 * mu, True
         for _ in range(self.rounds):
             left = missing(value)
             asked = ~at_least | (left > 0)
-            for _ in range(10):
-                step = self._step(x, wish, slopes[asked], left[asked], mu, damping)
-                trial = torch.maximum(torch.minimum(x + step, self.high), self.low)
-                found = merit(rows @ self._logits(trial)[0], trial)
-                if found < best:
-                    break
-                damping *= 5
-            else:
-                return x
-            settled = best - found < 1e-3 * best
-            x, best, damping = trial, found, max(damping / 5, 1e-3 * mu)
-            if settled:
-                return x
-            value, slopes = self._linearized(x, rows)
+            step = self._step(x, wish, slopes[asked], left[asked], mu, damping)
+            trial = torch.maximum(torch.minimum(x + step, self.high), self.low)
+            reached = rows @ self._logits(trial)[0]
+            gain = best - merit(reached, trial)
+            little, damping = gain < 1e-3 * best, 5 * damping
+            if gain > 0:
+                step = trial - x
+                wrong = reached - value - slopes.flatten(1) @ step.flatten()
+                slopes = slopes + wrong[:, None, None, None] * step / step.square().sum()
+                x, value, best, damping = trial, reached, best - gain, max(damping / 25, 1e-3 * mu)
+            if little and exact and gain > 0:
+                break
+            if little and not exact:
+                value, slopes = self._linearized(x, rows)
+            exact = little
         return x
 
     def _step(

@@ -43,6 +43,10 @@ def tune_step(
         >>> tune_step(Flow.preset("digits"), images, iterations=3)[0].divisor < 1.5
         True
     """
+
+    def rank(trial: Trial) -> tuple[float, float]:
+        return max(trial.error, FLOOR), abs(trial.divisor - 1)
+
     z, trials = flow.encode(images), dict[float, Trial]()
     for number in (1, 2):
         divisors = COARSE if number == 1 else around(min(trials.values(), key=rank).divisor)
@@ -63,8 +67,3 @@ def around(divisor: float) -> list[float]:
     hundredths = round(100 * divisor)
     near = range(hundredths - 50, hundredths + 51, 5)
     return [k / 100 for k in near if k > 50]  # a step of 2 or more converges nowhere
-
-
-def rank(trial: Trial) -> tuple[float, float]:
-    """The smaller, the better."""
-    return max(trial.error, FLOOR), abs(trial.divisor - 1)

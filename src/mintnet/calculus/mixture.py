@@ -56,7 +56,7 @@ class Mixture(NamedTuple):
         ends = (y[..., None] + self.offset + a * self.centre[..., None]) / (self.t[..., None] + a)
         return ends.amin(-1), ends.amax(-1)
 
-    def invert(self, y: Tensor, start: Tensor | None = None, steps: int = 80) -> Tensor:
+    def invert(self, y: Tensor, start: Tensor | None = None, steps: int = 40) -> Tensor:
         """x with value y: Newton's method inside the bracket, halving it where that is slow.
 
         A Newton step is taken where it lies inside the bracket and the last step has at least
@@ -73,7 +73,8 @@ class Mixture(NamedTuple):
             newton, size = excess / slope, excess.abs()
             candidate = x - newton
             trusted = (candidate >= low) & (candidate <= high) & (size <= 0.5 * last)
-            done = (newton.abs() <= eps * x.abs()) | (high - low <= 2 * eps * x.abs())
+            done = size <= 2 * eps * (1 + y.abs())  # as near as rounding of the value allows
+            done |= (newton.abs() <= eps * x.abs()) | (high - low <= 2 * eps * x.abs())
             if not x.is_cuda and step % 2 and bool(done.all()):
                 break
             x = torch.where(done, x, torch.where(trusted, candidate, low + (high - low) / 2))

@@ -34,11 +34,22 @@ COMMANDS = {
     "bench invert": "mintnet.cli.bench:Invert",
     "bench properties": "mintnet.cli.bench:Properties",
     "bench families": "mintnet.cli.bench:Families",
+    "studio": "mintnet.studio.command:Studio",
     "demo": "mintnet.cli.demo:Demo",
 }
 """Where each command is; a new one is a line here."""
 
-EXTRAS = {"tensorboard": "tensorboard", "torchdiffeq": "ffjord"}  # else ``cli`` has the module
+ABOUT = "Invertible networks: exact likelihoods, verified inverses. See also --version."
+EXTRAS = {  # ``cli`` has the modules that are not named here
+    "gradio": "studio",
+    "tensorboard": "tensorboard",
+    "torchdiffeq": "ffjord",
+    "onnx": "onnx",
+    "onnxscript": "onnx",
+    "onnxruntime": "onnx",
+    "huggingface_hub": "hub",
+    "sklearn": "sklearn",
+}
 NO_MEMORY = "can't allocate memory"  # torch on a CPU, in an error that has no name of its own
 
 
@@ -86,26 +97,27 @@ def _run(command: Command) -> None:
 
 
 def parse(arguments: Sequence[str]) -> Command:
-    """The command that the arguments name, with its options filled in."""
-    options = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
-    group = [name for name in COMMANDS if name.startswith(f"{arguments[0]} ")]
-    length = 2 if group else 1
-    name, rest = " ".join(arguments[:length]), list(arguments[length:])
-    words: str | None = None
-    kind: Any
-    if len(group) == 1 and name not in COMMANDS:  # what there is of the group
-        name, rest = group[0], list(arguments[1:])
-    if name in COMMANDS:  # its module alone is imported
+    """The command that the arguments name, with its options filled in.
+
+    Its module alone is imported, unless they name none, or a group such as ``bench``.
+    """
+    for length in (2, 1, 0):
+        name, rest = " ".join(arguments[:length]), list(arguments[length:])
+        group = [other for other in COMMANDS if other.startswith(f"{name} ".lstrip())]
+        if name in COMMANDS or group:
+            break
+    if name in COMMANDS:
         kind = _load(name, arguments)
-    elif group:
-        name, rest = arguments[0], list(arguments[1:])
-        kind = Union[tuple(_choice(inner, inner.split()[1]) for inner in group)]  # noqa: UP007
     else:
-        name, rest = "", list(arguments)
-        words = "Invertible networks: exact likelihoods, verified inverses. See also --version."
-        kind = Union[tuple(_choice(inner, inner) for inner in COMMANDS)]  # noqa: UP007
-    prog = f"mintnet {name}".strip()
-    found: Command = tyro.cli(kind, prog=prog, description=words, args=rest, config=options)
+        shown = [(other, other.removeprefix(name).strip()) for other in group]
+        kind = Union[tuple(_choice(*pair) for pair in shown)]  # noqa: UP007
+    found: Command = tyro.cli(
+        kind,
+        prog=f"mintnet {name}".strip(),
+        description=None if name else ABOUT,
+        args=rest,
+        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff),
+    )
     return found
 
 

@@ -10,28 +10,24 @@ from types import ModuleType
 from typing import Any
 
 PACKAGE = "mintnet.benchmarks"
-
 COMMANDS = ("Train", "Sample", "Invert", "Properties", "Families")
-"""The class of each command; its module has the same name in small letters."""
 
 
 def benchmarks(module: str) -> ModuleType:
     """A module of the benchmarks: in a wheel part of the package, in a clone beside ``src``."""
     if PACKAGE not in sys.modules and find_spec(PACKAGE) is None:
-        folder = Path(__file__).parents[3] / "benchmarks"
-        spec = spec_from_file_location(
-            PACKAGE, folder / "__init__.py", submodule_search_locations=[str(folder)]
-        )
-        if spec is None or spec.loader is None or not (folder / "__init__.py").is_file():
+        file = Path(__file__).parents[3] / "benchmarks" / "__init__.py"
+        places = [str(file.parent)]
+        spec = spec_from_file_location(PACKAGE, file, submodule_search_locations=places)
+        if spec is None or spec.loader is None or not file.is_file():
             raise ValueError("this installation has no benchmarks; install mintnet from a wheel")
-        package = module_from_spec(spec)
-        sys.modules[PACKAGE] = package
+        sys.modules[PACKAGE] = package = module_from_spec(spec)
         spec.loader.exec_module(package)
     return import_module(f"{PACKAGE}.{module}")
 
 
 def __getattr__(name: str) -> Any:
-    """The commands as attributes of this module, loaded when they are asked for."""
+    """The commands as attributes of this module: `Train` is in ``train.py``, and so on."""
     if name not in COMMANDS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(benchmarks(name.lower()), name)

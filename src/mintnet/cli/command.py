@@ -52,8 +52,7 @@ def origin(command: Command) -> dict[str, Any]:
     """What figures come from: the command as typed, the commit, and the weights of a model."""
     from mintnet.analysis.origin import commit
     from mintnet.files import sha256
-    from mintnet.models.locate import locate
-    from mintnet.models.storage import WEIGHTS
+    from mintnet.models.storage import WEIGHTS, locate
 
     found = {"command": command.typed, "commit": commit()}
     if isinstance(model := getattr(command, "model", None), str):
@@ -115,7 +114,7 @@ class DataOptions:
     def images(self, model: OpenModel, count: int | None = None) -> ImageData:
         """The first of the images that the options name; says where they are the package's own."""
         from mintnet.cli.output import console
-        from mintnet.data.mnist_slice import SLICE
+        from mintnet.data.digits import SLICE
 
         data = model.images(self.data, self.data_set, self.split)
         if data.name == SLICE:

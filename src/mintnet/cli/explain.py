@@ -43,10 +43,8 @@ class Explain(ModelCommand):
         if not self.images:
             raise ValueError("name at least one IMAGE: a picture file, or a place such as test:7")
         first = output_place(self.out, "explanation.png", [".png"])
-        numbers = range(2, len(self.images) + 1)
-        places = [first, *(first.with_stem(f"{first.stem}-{number}") for number in numbers)]
-        for place in places:
-            output_place(place, "")
+        stems = [first.stem, *(f"{first.stem}-{k}" for k in range(2, len(self.images) + 1))]
+        places = [output_place(first.with_stem(stem), "") for stem in stems]
         out, opened = console(), self.open()
         explainer = Explainer(opened.classifier, self.chosen_solver())
         loaded = [opened.picture(name, self.data) for name in self.images]
@@ -112,5 +110,5 @@ def _print(out: Console, name: str, paths: list[PicturePath], names: tuple[str, 
             out.print(
                 f"  {path.title}: at last {escape(names[last.predicted])}, "
                 f"{100 * last.probability:.1f} %, pixels changed by {100 * last.moved:.1f} % of "
-                f"their range, {100 * last.clipped:.1f} % of them clipped"
+                "their range"
             )

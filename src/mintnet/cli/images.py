@@ -14,7 +14,7 @@ import tyro
 from rich.console import Console
 from torch import Tensor
 
-from mintnet.analysis import codes_between, reconstruct, residual_check
+from mintnet.analysis import codes_between, reconstruct
 from mintnet.cli.command import Count, DataCommand, File, ModelCommand, Whole, check_positive
 from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_check, strong, write
 from mintnet.figures import image_grid, paired_grid, save_picture
@@ -61,8 +61,7 @@ class Sample(ModelCommand):
         seconds = time.perf_counter() - started
         drawn = flow.to_images(solution.require(REMEDY)).cpu()
         out.print(f"{images} in {seconds:.1f} s")
-        facts = residual_check(flow.net, solution)
-        print_check(out, facts)
+        facts = print_check(out, flow.net, solution)
         _write_samples(out, drawn, flow.levels, place)
         return {"picture": place, "seed": self.seed, "seconds": seconds, **facts}
 
@@ -122,8 +121,7 @@ class Reconstruct(DataCommand):
             f"mean ‖x − y‖² / D = {errors.mean():.2e}, worst {errors.max():.2e}, "
             r"with pixels in \[0, 1]"
         )
-        facts = residual_check(flow.net, result.solution)
-        print_check(out, facts)
+        facts = print_check(out, flow.net, result.solution)
         about = f" ({SHOWN} of {total} are shown)" if total > SHOWN else ""
         path = write(out, place, paired_grid(result, flow.levels, SHOWN), about)
         return {"picture": path, **facts, **result.to_dict()}
@@ -153,8 +151,7 @@ class Interpolate(DataCommand):
             z = codes_between(flow, flow.encode(data.images[chosen].to(flow.device)))
             solution = flow.solve(z, solver, progress=task("64 images between four"))
         between = flow.to_images(solution.require(REMEDY))
-        facts = residual_check(flow.net, solution)
         out.print(f"Between images {names} of {data.name}, in the corners.")
-        print_check(out, facts)
+        facts = print_check(out, flow.net, solution)
         path = write(out, place, image_grid(between, flow.levels, 8))
         return {"picture": path, "images": chosen, **facts}

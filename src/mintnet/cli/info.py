@@ -13,7 +13,7 @@ from rich.table import Table
 from mintnet.analysis.layers import by, facts, kind_of, layer_sizes
 from mintnet.cli.command import Command, Number
 from mintnet.cli.model import open_model
-from mintnet.cli.output import Tasks, check_new_folder, console, print_table, strong
+from mintnet.cli.output import Tasks, console, print_table, strong
 from mintnet.data import get
 from mintnet.models import CLASSIFIERS, PRESETS, Classifier, Flow, ResNet, import_original
 from mintnet.models.base import Model
@@ -86,7 +86,8 @@ class ImportOriginal(Command):
     """λ, if no .json beside the file says it; else 1e-6 for grey images and 0.05 for colour."""
 
     def run(self) -> dict[str, Any]:
-        check_new_folder(self.out)
+        if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
+            raise ValueError(f"{self.out} is there already and not empty; name another folder")
         model = import_original(self.checkpoint, self.logit_lambda)
         preset = "mnist" if model.shape == (1, 28, 28) else None
         classifier = isinstance(model, Classifier)

@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
-from mintnet.analysis import residual_check, round_trip, tune_step, verify
-from mintnet.analysis.tuning import FLOOR, TRIALS, Trial
+from mintnet.analysis import round_trip, tune_step, verify
+from mintnet.analysis.reconstruction import DIVISORS, ITERATIONS
+from mintnet.analysis.tuning import TRIALS, Trial
 from mintnet.cli.command import Count, DataCommand, File, FlawedResult, check_positive
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import PLOTS, Tasks, console, output_place, print_check, print_layers, write
-from mintnet.figures import draw_error_curves, draw_trials, render
+from mintnet.figures import draw_error_curves, render
 from mintnet.models import Flow
 
 
@@ -26,9 +27,9 @@ class Verify(DataCommand):
 
     count: Count = 128
     """How many images, from the first on."""
-    divisors: tuple[float, ...] = (1.0, 3.5)
+    divisors: tuple[float, ...] = DIVISORS
     """Draw a curve for each of these d: α = 1/d."""
-    iterations: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 60, 90, 120)
+    iterations: tuple[int, ...] = ITERATIONS
     """Steps of Algorithm 1 in each layer, one for each point of a curve."""
     curve_images: int = 16
     """How many of the images the curves are of."""
@@ -56,9 +57,8 @@ class Verify(DataCommand):
             options = (self.divisors, self.iterations, self.curve_images, progress)
             found = verify(flow, images, solver, *options)
         back = found.reconstruction
-        facts = residual_check(flow.net, back.solution)
         print_layers(out, found.layers)
-        print_check(out, facts)
+        facts = print_check(out, flow.net, back.solution)
         out.print(
             f"{back.exact} of {len(images)} images byte for byte, mean ‖x − y‖² / D = "
             f"{float(back.errors.mean()):.2e}"
@@ -87,13 +87,11 @@ class Verify(DataCommand):
                 )
         out, solver = console(), self.chosen_solver()
         images = self.images(opened, self.count).images
+        trips = []
         with Tasks(out) as task:
-            trips = [
-                round_trip(
-                    model, images, dtype, solver, progress=task(f"features and back in {dtype}")
-                )
-                for dtype in (torch.float64, torch.float32)
-            ]
+            for dtype in (torch.float64, torch.float32):
+                progress = task(f"features and back in {dtype}")
+                trips.append(round_trip(model, images, dtype, solver, progress=progress))
         print_layers(out, trips[0].layers)
         for trip in trips:
             out.print(str(trip), style="green" if trip.verified == trip.images else "red")
@@ -103,11 +101,8 @@ class Verify(DataCommand):
                 "much for float32 here: take float64 (clf.double()) to get pictures back."
             )
         figures = {trip.precision: asdict(trip) for trip in trips}
-        failed = [
-            f"{trip.images - trip.verified} of {trip.images} inversions in {trip.precision}"
-            for trip in trips
-            if trip.verified < trip.images
-        ]
+        lost = {trip.precision: trip.images - trip.verified for trip in trips}
+        failed = [f"{n} of {len(images)} inversions in {name}" for name, n in lost.items() if n]
         if failed:
             words = "use --solver auto" if self.solver != "auto" else "do not rely on these images"
             raise FlawedResult(f"{' and '.join(failed)} are not verified: {words}", figures)
@@ -124,8 +119,6 @@ class TuneStep(DataCommand):
 
     count: Count = 16
     """How many images, from the first on."""
-    out: File = None
-    """A plot of the search, as .png, .svg or .pdf; none if not given."""
 
     def run(self) -> dict[str, Any]:
         steps = 120 if self.solver_steps is None else self.solver_steps
@@ -137,7 +130,6 @@ class TuneStep(DataCommand):
                 f"{', '.join(name for name in given if given[name])} "
                 "(--solver-steps is the number of steps)"
             )
-        place = self.out and output_place(self.out, "", PLOTS)
         out, model = console(), self.open()
         flow = model.flow
         images = self.images(model, self.count).images.to(flow.device)
@@ -150,27 +142,14 @@ class TuneStep(DataCommand):
                 out.print(f"d = {trial.divisor:<4g}  error {trial.error:.2e}", style="dim")
 
             trials = tune_step(flow, images, steps, report)
-        best, tied = trials[0], sum(trial.error < FLOOR for trial in trials)
+        best = trials[0]
         out.print(
             f"[bold]The best step is α = {best.step:.4f} = 1/{best.divisor:g}[/]: reconstruction "
             f"error {best.error:.2e} after {steps} steps in each layer, {len(images)} images\n"
             f"In the paper's way of writing, α = {best.divisor:g}: it prints the divisor. Here α "
             f"is the step, as in Algorithm 1: --solver fixed-point --step {best.step:.4f}"
         )
-        if tied > 1:
-            out.print(
-                f"A tie: with {tied} of {len(trials)} steps the error is below {FLOOR:g}, which is "
-                "rounding; of these, the step nearest to 1 is taken."
-            )
         if best.error > 1e-6:
             out.print("[yellow]No single step inverts this model well; the default solver does.[/]")
-        if place:
-            plot = render(partial(draw_trials, trials=trials), kind=place.suffix.lower()[1:])
-            write(out, place, plot)
-        return {
-            **asdict(best),
-            "tied": tied,
-            "images": len(images),
-            "solver_steps": steps,
-            "trials": [asdict(trial) for trial in trials],
-        }
+        tried = [asdict(trial) for trial in trials]
+        return {**asdict(best), "images": len(images), "solver_steps": steps, "trials": tried}

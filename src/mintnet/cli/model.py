@@ -13,8 +13,7 @@ from mintnet.analysis.layers import class_names
 from mintnet.data import ImageData
 from mintnet.models import Classifier, Flow
 from mintnet.models.base import Model
-from mintnet.models.locate import load_model, locate
-from mintnet.models.storage import read_config
+from mintnet.models.storage import locate, read_config
 
 
 @dataclass(frozen=True)
@@ -81,10 +80,18 @@ class OpenModel:
         return data
 
     def picture(self, name: str, data: Path | None = None) -> Tensor:
-        """A picture (C, H, W) uint8: from a file, or from a place in a data set as test:7."""
-        path = Path(name).expanduser()
+        """A picture (C, H, W) uint8: a place in a data set as test:7, or a file.
+
+        Files are read as those of a folder to train on: the central square, resized.
+        """
+        from mintnet.data.folder import read_picture
+
+        path, (c, h, w) = Path(name).expanduser(), self.model.shape
         if path.is_file():
-            return self._from_file(path)
+            if c not in (1, 3) or h != w:
+                raise ValueError(f"{self.name} takes images of shape {(c, h, w)}, no picture files")
+            pixels = torch.from_numpy(read_picture(path, h, grey=c == 1).copy())
+            return (pixels.double() * ((self.model.levels - 1) / 255)).round().to(torch.uint8)
         *known, split, place = ("", "", *name.split(":"))
         if len(known) > 3 or split not in ("test", "train") or not place.isdecimal():
             raise ValueError(
@@ -96,59 +103,11 @@ class OpenModel:
             raise ValueError(f"{name}: {found.name} has {split} images 0 to {len(found) - 1}")
         return found.images[int(place)]
 
-    def _from_file(self, path: Path) -> Tensor:
-        import numpy as np
-
-        c, h, w = self.model.shape
-        pixels = torch.from_numpy(_read_opaque(path)).permute(2, 0, 1)
-        if pixels.shape[1:] != (h, w):
-            size = f"{pixels.shape[2]} × {pixels.shape[1]} pixels"
-            raise ValueError(f"{path} has {size}; {self.name} takes {w} × {h}")
-        if c == 1 and not bool((pixels == pixels[:1]).all()):
-            raise ValueError(f"{path} is in colour; {self.name} takes grey pictures")
-        if c not in (1, 3):
-            raise ValueError(f"{path} has 3 channels; {self.name} takes {c}")
-        levels = np.round(pixels[:c].numpy() * ((self.model.levels - 1) / 255))
-        return torch.from_numpy(levels.astype(np.uint8))
-
-
-def _read_opaque(path: Path) -> Any:
-    """The picture in a file as an array (H, W, 3) of bytes; raises if it is not opaque.
-
-    What lies behind a transparent pixel is not in the file, and any choice would be a guess.
-    """
-    import numpy as np
-    from PIL import Image
-
-    from mintnet.data.dataset import DataError
-    from mintnet.data.folder import eight_bits
-
-    try:
-        with Image.open(path) as file:
-            file.load()
-            see_through = file.has_transparency_data
-            image = eight_bits(file, path)
-            if see_through and file.mode == image.mode:
-                alpha = image.convert("RGBA").getchannel("A").getextrema()
-                see_through = alpha != (255, 255)
-            pixels = np.array(image.convert("RGB"))
-    except DataError:
-        raise
-    except Exception as error:  # decoders of damaged pictures raise nearly anything
-        reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{path} is not a picture that can be read ({reason})") from None
-    if see_through:
-        raise ValueError(
-            f"{path} is transparent in places, and what lies behind is not known; save it without "
-            f"transparency, on the background that is meant"
-        )
-    return pixels
-
 
 def open_model(name: str, device: str = "auto") -> OpenModel:
     """The model of that name or in that place, on a device."""
     folder = locate(name)
-    model = load_model(folder).to(pick_device(device)).requires_grad_(False)
+    model = Model.load(folder).to(pick_device(device)).requires_grad_(False)
     return OpenModel(name, folder, model, read_config(folder))
 
 

@@ -7,6 +7,7 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,10 @@ from mintnet.files import write_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from mintnet.analysis.layers import LayerRow
+    from mintnet.bijections import Bijection
+    from mintnet.solvers import Solution
 
 PLOTS = (".png", ".svg", ".pdf")
 """What plots can be written as."""
@@ -53,10 +58,9 @@ def output_place(
 
     ``kinds`` are the endings that the name may have; any if there are none.
     """
-    path, number = given or Path(default), 1
+    path, numbers = given or Path(default), count(2)
     while given is None and path.exists():
-        number += 1
-        path = Path(default).with_stem(f"{Path(default).stem}-{number}")
+        path = path.with_stem(f"{Path(default).stem}-{next(numbers)}")
     if kinds and path.suffix.lower() not in kinds:
         raise ValueError(f"{option} is a {', '.join(kinds)} file; got {path}")
     try:
@@ -73,12 +77,6 @@ def output_place(
             f"{option} {path} cannot be written; name a file in a folder of yours"
         ) from None
     return path
-
-
-def check_new_folder(folder: Path) -> None:
-    """Raise unless the folder is new or empty."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} is there already and not empty; name another folder")
 
 
 def write(out: Console, path: Path, content: Image | bytes, about: str = "") -> Path:
@@ -103,26 +101,28 @@ def to_json(figures: dict[str, Any]) -> bytes:
     return json.dumps(_plain(figures), indent=1, ensure_ascii=False).encode() + b"\n"
 
 
-def print_check(out: Console, facts: dict[str, Any]) -> None:
-    """Say how a residual check went, see `analysis.residual_check`."""
+def print_check(out: Console, net: Bijection, solution: Solution) -> dict[str, Any]:
+    """Say how the residual check of an inversion went, and give its figures back."""
+    from mintnet.analysis import residual_check
+
+    facts = residual_check(net, solution)
     colour = "green" if facts["verified"] == facts["samples"] else "red"
     line = f"[{colour}]{facts['verified']} of {facts['samples']} inversions verified[/]"
     line += f": end-to-end residual {facts['end_to_end_residual']:.1e}"
     if facts["worst_layer_residual"] is not None:
         line += f", worst layer {facts['worst_layer_residual']:.1e} (layer {facts['worst_layer']})"
     out.print(f"{line}, as shares of the largest |z|")
+    return facts
 
 
-def print_layers(out: Console, rows: Sequence[Any]) -> None:
-    """The layers of an inversion, see `analysis.LayerRow`, as a table."""
+def print_layers(out: Console, rows: Sequence[LayerRow]) -> None:
+    """The layers of an inversion as a table."""
     columns = ("layer", "what it is", "steps (median)", "most", "worst residual", "failures")
-    print_table(out, "Layer by layer", columns, [_cells(row) for row in rows])
-
-
-def _cells(row: Any) -> tuple[object, ...]:
-    failures = f"[red]{row.failures}[/]" if row.failures else 0
-    steps = f"{row.median_steps:g}", row.most_steps
-    return row.number, row.name, *steps, f"{row.residual:.1e}", failures
+    cells = [
+        (r.number, r.name, f"{r.median_steps:g}", r.most_steps, f"{r.residual:.1e}", r.failures)
+        for r in rows
+    ]
+    print_table(out, "Layer by layer", columns, cells)
 
 
 class Tasks:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from mintnet.data import cifar10, digits, idx, imagenet32
 from mintnet.data.dataset import DataError, ImageData
+from mintnet.data.digits import mnist_slice
 from mintnet.data.download import FileStatus, get, verify
-from mintnet.data.mnist_slice import mnist_slice
 
 __all__ = [
     "NAMES",

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import tarfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -107,7 +105,7 @@ def _fetch(file: Path, mirrors: tuple[str, ...], digest: str, progress: bool) ->
     faults = []
     for url in (f"{mirror}/{file.name}" for mirror in mirrors):
         try:
-            with _writing(file) as part:
+            with whole_file(file) as part:
                 _download(url, part, progress)
                 if not _holds(part, digest):
                     raise _MirrorError("not the published content")
@@ -132,17 +130,6 @@ def _download(url: str, path: Path, progress: bool) -> None:
     except requests.RequestException as error:
         code = None if error.response is None else error.response.status_code
         raise _MirrorError(f"HTTP {code}" if code else type(error).__name__) from error
-
-
-@contextmanager
-def _writing(file: Path) -> Iterator[Path]:
-    """Where to write what is to become ``file``; it takes its place when it is whole."""
-    try:
-        with whole_file(file) as part:
-            yield part
-    except OSError as error:
-        words = error.strerror or f"cannot be written ({reason(error)})"
-        raise DataError(f"{file}: {words}") from error
 
 
 def _holds(file: Path, digest: str) -> bool:
@@ -180,7 +167,7 @@ def _get_cifar10(missing: list[Path], folder: Path, progress: bool) -> None:
                 data = member.read() if member else b""
                 if md5(data) != version[name]:
                     raise DataError(f"{archive}: {name} in it is not the published one")
-                with _writing(home / name) as part:
+                with whole_file(home / name) as part:
                     part.write_bytes(data)
     except (KeyError, tarfile.TarError, EOFError, zlib.error) as error:
         raise DataError(f"{archive}: cannot be unpacked ({reason(error)})") from error

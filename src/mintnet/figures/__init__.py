@@ -2,8 +2,8 @@
 
 from mintnet.figures.classification import evaluation_picture, explanation_picture
 from mintnet.figures.grid import image_grid, paired_grid, save_picture
-from mintnet.figures.plots import draw_error_curves, draw_metrics, draw_trials
-from mintnet.figures.report import build_page, write_report
+from mintnet.figures.plots import draw_error_curves, draw_metrics
+from mintnet.figures.report import build_page
 from mintnet.figures.style import DARK, LIGHT, Theme, render
 
 __all__ = [
@@ -13,12 +13,10 @@ __all__ = [
     "build_page",
     "draw_error_curves",
     "draw_metrics",
-    "draw_trials",
     "evaluation_picture",
     "explanation_picture",
     "image_grid",
     "paired_grid",
     "render",
     "save_picture",
-    "write_report",
 ]

@@ -112,8 +112,7 @@ def _draw_step(axes: Any, step: Shown, start: Shown, levels: int, names: tuple[s
     if step is not start:
         words = (
             f"pixels {_percent(step.moved)}\n"
-            f"logits {float((step.logits - start.logits).abs().max()):.2g}\n"
-            f"clipped {_percent(step.clipped)}\npadding {step.padding_energy:.0e}"
+            f"logits {float((step.logits - start.logits).abs().max()):.2g}"
         )
         axes.set_xlabel(words, fontsize=7, linespacing=1.25, labelpad=3)
 

@@ -81,33 +81,20 @@ def paired_grid(found: Reconstruction, levels: int, most: int = 48, columns: int
     return image_grid(torch.cat(rows), levels, columns, width=800, row_gaps=gaps)
 
 
-def save_picture(picture: Image | bytes, path: str | Path) -> Path:
+def save_picture(picture: Image, path: str | Path) -> Path:
     """Write a picture, whole or not at all; the ending of the name chooses the format.
 
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     picture = image_grid(torch.zeros(1, 3, 2, 2, dtype=torch.uint8))
-        ...     save_picture(picture, f"{folder}/grid.png").name
-        'grid.png'
+    Where the format knows no transparency, what is transparent becomes white.
     """
+    from PIL import Image
+
     path = Path(path).expanduser()
     if path.is_dir():
         raise ValueError(f"{path} is a folder; expected the name of a file for the picture")
+    if path.suffix.lower() not in (".png", ".webp", ".tif", ".tiff"):
+        colour = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", colour.size, "white"), colour)
+        picture = picture.convert("RGB")
     with whole_file(path) as part:
-        if isinstance(picture, bytes):
-            part.write_bytes(picture)
-        else:
-            flat = picture if path.suffix.lower() in _TRANSPARENT else _on_white(picture)
-            flat.save(part)
+        picture.save(part)
     return path
-
-
-_TRANSPARENT = (".png", ".webp", ".tif", ".tiff")
-
-
-def _on_white(picture: Image) -> Image:
-    from PIL import Image
-
-    colour = picture.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", colour.size, "white"), colour).convert("RGB")

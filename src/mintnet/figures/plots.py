@@ -1,4 +1,4 @@
-"""Plots on axes: the course of a run, Fig. 4a, the search for a step."""
+"""Plots on axes: the course of a run, and Fig. 4a."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from mintnet.analysis.reconstruction import ErrorCurve
-from mintnet.analysis.tuning import Trial, rank
 from mintnet.figures.style import Theme, legend
 
 if TYPE_CHECKING:
@@ -86,20 +85,3 @@ def draw_error_curves(
     axes.set_ylabel("reconstruction error ‖x − y‖² / D")
     if len(curves) > 1 or reached:
         legend(axes, theme)
-
-
-def draw_trials(axes: Axes, theme: Theme, trials: Sequence[Trial]) -> None:
-    """Draw the error of each candidate against its divisor."""
-    for number, label in enumerate(("first round, by 0.5", "second round, by 0.05"), 1):
-        colour = theme.colours[3 if number == 1 else 0]
-        chosen = sorted((t for t in trials if t.round == number), key=lambda t: t.divisor)
-        errors = [max(t.error, 1e-18) for t in chosen]
-        axes.plot(
-            [t.divisor for t in chosen], errors, "o-", color=colour, markersize=4, label=label
-        )
-    best = min(trials, key=rank)
-    axes.axvline(best.divisor, color=theme.colours[1], linewidth=1.2, linestyle="--")
-    axes.set_yscale("log")
-    axes.set_xlabel("d, with α = 1/d")
-    axes.set_ylabel("reconstruction error ‖x − y‖² / D")
-    legend(axes, theme)

@@ -8,16 +8,13 @@ import json
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from mintnet.analysis.overview import Overview
 from mintnet.figures.classification import evaluation_picture
 from mintnet.figures.grid import image_grid, paired_grid
 from mintnet.figures.plots import draw_error_curves, draw_metrics, series
 from mintnet.figures.style import DARK, LIGHT, Draw, render
-from mintnet.files import write_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -25,25 +22,13 @@ if TYPE_CHECKING:
 TEMPLATE = "report.html.j2"
 
 
-def write_report(path: str | Path, overview: Overview) -> Path:
-    """Write the page, whole or not at all.
+def build_page(overview: Overview) -> str:
+    """The page as text.
 
     Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     written = write_report(f"{folder}/report.html", Overview("A model"))
-        ...     "<h1>A model</h1>" in written.read_text()
+        >>> "<h1>A model</h1>" in build_page(Overview("A model"))
         True
     """
-    path = Path(path).expanduser()
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; expected the name of a file for the report")
-    write_bytes(path, build_page(overview).encode())
-    return path
-
-
-def build_page(overview: Overview) -> str:
-    """The page as text."""
     import jinja2
 
     import mintnet
@@ -57,7 +42,7 @@ def build_page(overview: Overview) -> str:
     )
     return environment.get_template(TEMPLATE).render(
         o=overview,
-        grid=partial(_grid, levels=overview.levels),
+        grid=lambda images, columns=None: _picture(image_grid(images, overview.levels, columns)),
         pairs=lambda found: _picture(paired_grid(found, overview.levels)),
         png=partial(_data, "png"),
         plots=_plots(overview),
@@ -68,34 +53,25 @@ def build_page(overview: Overview) -> str:
     )
 
 
-def _plots(overview: Overview) -> dict[str, tuple[str, str]]:
+def _plots(overview: Overview) -> dict[str, list[str]]:
     """Each plot twice, for light and for dark paper."""
     draw: dict[str, Draw] = {}
     figure, label = overview.metric
     if any(figure in row for row in overview.metrics):
         draw["training"] = partial(draw_metrics, rows=overview.metrics, figure=figure, label=label)
-    if overview.verification:
-        found = overview.verification
+    if found := overview.verification:
         draw["curves"] = partial(draw_error_curves, curves=found.curves, reached=found.reached)
-    return {name: (_svg(plot, LIGHT), _svg(plot, DARK)) for name, plot in draw.items()}
+    return {
+        name: [_data("svg+xml", render(plot, theme, (8.0, 4.0))) for theme in (LIGHT, DARK)]
+        for name, plot in draw.items()
+    }
 
 
-def _svg(draw: Draw, theme: Any) -> str:
-    return _data("svg+xml", render(draw, theme, (8.0, 4.0)))
-
-
-def _evaluation(overview: Overview) -> str:
+def _evaluation(o: Overview) -> str:
     """The picture of a classifier's evaluation."""
-    if overview.accuracy is None or overview.images is None:
+    if o.accuracy is None or o.images is None:
         return ""
-    picture = evaluation_picture(
-        overview.accuracy, overview.images, overview.levels, overview.names, ""
-    )
-    return _data("png", picture)
-
-
-def _grid(images: Tensor, levels: int, columns: int | None = None) -> tuple[str, int, int]:
-    return _picture(image_grid(images, levels, columns))
+    return _data("png", evaluation_picture(o.accuracy, o.images, o.levels, o.names, ""))
 
 
 def _picture(picture: Image) -> tuple[str, int, int]:

@@ -44,7 +44,12 @@ class Config:
 class Model(nn.Module, ABC):
     """A network, called ``kind`` in files, for images (C, H, W) with ``levels`` grey levels."""
 
-    kind: ClassVar[str]
+    kind: ClassVar[str] = "model"
+    kinds: ClassVar[dict[str, type[Model]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        if "kind" in vars(cls):
+            cls.kinds[cls.kind] = cls
 
     def __init__(self, shape: Shape, levels: int) -> None:
         super().__init__()
@@ -66,13 +71,18 @@ class Model(nn.Module, ABC):
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """The model saved in a folder; of a run folder, its last weights."""
+        """The model saved in a folder, of this class or a subclass; of a run, its last weights."""
         folder = storage.locate(folder)
-        config = storage.read_config(folder, cls.kind)
+        config = storage.read_config(folder)
+        found = cls.kinds.get(kind := config["kind"])
+        if found is None or not issubclass(found, cls):
+            known = " or ".join(k for k, each in cls.kinds.items() if issubclass(each, cls))
+            problem = f"{folder / storage.CONFIG}: kind: expected {known}; got {kind}"
+            raise storage.ModelFileError(problem)
         try:
-            model = cls.from_description(config)
+            model = found.from_description(config)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            problem = f"{folder / storage.CONFIG} does not describe a {cls.kind}: {error}"
+            problem = f"{folder / storage.CONFIG} does not describe a {kind}: {error}"
             raise storage.ModelFileError(problem) from error
         storage.load_weights(folder, model)
         return model.eval()

@@ -11,6 +11,8 @@ from mintnet.bijections import Bijection, Chain, MixtureLayer
 from mintnet.models.base import Config, Shape
 from mintnet.models.mintnet import Network, in_stages
 
+Labels = Tensor | int | None
+
 
 @dataclass(frozen=True)
 class DeepConfig(Config):
@@ -89,7 +91,7 @@ class DeepNet(Network):
             x = leaf.value(x)
 
 
-def one_hot(labels: Tensor | int | None, count: int, classes: int) -> Tensor | None:
+def one_hot(labels: Labels, count: int, classes: int) -> Tensor | None:
     """Labels, one for all or (count,), as (count, classes); None where there are no classes.
 
     Labels that are not given are all classes by turns.

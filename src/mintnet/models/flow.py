@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import repeat
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -25,20 +26,37 @@ from mintnet.bijections import Bijection, Logit, Rescale
 from mintnet.models.base import Model, choose
 from mintnet.models.base_distribution import BASES
 from mintnet.models.batches import Progress, in_batches, join_solutions, reporting
-from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet, one_hot
+from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet, Labels, one_hot
 from mintnet.models.mintnet import PRESETS, MintNet, MintNetConfig
 from mintnet.models.noise import uniform_noise
 from mintnet.precision import true_float32
 from mintnet.solvers import REMEDY, Solution, Solver
 
 Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
-Function = Callable[[Tensor, Tensor | None], Tensor]
 
 LAMBDAS = {"digits": 0.01, "mnist": 1e-6, "cifar10": 0.05, "imagenet32": 0.05}
 LEVELS = {"digits": 17}
 BOUNDS = ("mean", "importance")
 HIDDEN_ENTRIES = 2**25
 """Entries in the widest hidden layer of one internal batch at most: 128 MiB in float32."""
+
+
+class Noise(TypedDict, total=False):
+    """What fixes the dequantization noise, see `Flow.log_prob`; a seed of None: none, u = 1/2."""
+
+    seed: int | None
+    draw: int
+    index: Tensor | None
+
+
+class Solving(TypedDict, total=False):
+    """Labels of a class-conditional model; how many samples are solved at once (by memory if not
+    given); what is called with the numbers of layers solved and to solve, over all batches.
+    """
+
+    labels: Labels
+    batch_size: int | None
+    progress: Progress | None
 
 
 class Flow(Model):
@@ -110,7 +128,7 @@ class Flow(Model):
         draw: int = 0,
         index: Tensor | None = None,
         *,
-        labels: Tensor | int | None = None,
+        labels: Labels = None,
         draws: int = 1,
         bound: str = "mean",
     ) -> Tensor:
@@ -127,53 +145,47 @@ class Flow(Model):
         if draws < 1:
             raise ValueError(f"at least one draw is needed; got {draws}")
         if labels is None and self.classes:  # any label: log Σ p(label) p(image | label)
-            options: dict[str, Any] = {"draws": draws, "bound": bound}
-            every = range(self.classes)
-            each = [self.log_prob(images, seed, draw, index, labels=k, **options) for k in every]
-            return torch.stack(each).logsumexp(0) - math.log(self.classes)
-        context, numbers = self.context(labels, len(images)), range(draw, draw + draws)
-        density: Function = lambda x, context: self.log_density(x, context=context)  # noqa: E731
-        each = [self._of_draw(density, images, seed, n, index, context) for n in numbers]
-        found = torch.stack(each)
+            found = self._by_label(images, seed, draw, index, draws=draws, bound=bound)
+            return found.logsumexp(1) - math.log(self.classes)
+
+        def nats(x: Tensor, net: Bijection) -> Tensor:
+            return self.log_density(x, net.transform)
+
+        each = partial(self._each, nats, images, labels, index, seed=seed)
+        found = torch.stack([each(draw=n) for n in range(draw, draw + draws)])
         return found.mean(0) if bound == "mean" else found.logsumexp(0) - math.log(draws)
 
     def classify(self, images: Tensor, seed: int = 0, draws: int = 1) -> Tensor:
         """log p(label | image) by Bayes' rule with equally frequent labels, (batch, classes)."""
         if not self.classes:
             raise ValueError("this model is not class-conditional; train one with --labels")
-        options: dict[str, Any] = {"draws": draws, "bound": "importance"}
-        each = [self.log_prob(images, seed, labels=k, **options) for k in range(self.classes)]
-        return torch.stack(each, 1).log_softmax(1)
+        return self._by_label(images, seed, draws=draws, bound="importance").log_softmax(1)
 
     def log_prob_map(
-        self,
-        images: Tensor,
-        seed: int = 0,
-        draw: int = 0,
-        index: Tensor | None = None,
-        *,
-        labels: Tensor | int | None = None,
+        self, images: Tensor, *, labels: Labels = None, **noise: Unpack[Noise]
     ) -> Tensor:
         """Nats of each entry of the images, (batch, C, H, W), which sum to `log_prob`."""
 
-        def entries(x: Tensor, context: Tensor | None) -> Tensor:
-            net = self.given(context)
+        def entries(x: Tensor, net: Bijection) -> Tensor:
             y, slopes_of_pixels = self.pixels.log_slopes(x)
             z, slopes = net.log_slopes(y)
             density = self.base.log_prob(net.to_input_order(z))
             return density + slopes + slopes_of_pixels - math.log(self.levels)
 
-        context = self.context(labels, len(images))
-        return self._of_draw(entries, images, seed, draw, index, context)
+        return self._each(entries, images, labels, **noise)
 
     def dequantize(
-        self, images: Tensor, seed: int = 0, draw: int = 0, index: Tensor | None = None
+        self, images: Tensor, seed: int | None = 0, draw: int = 0, index: Tensor | None = None
     ) -> Tensor:
-        """x = (v + u) / L in (0, 1) for uint8 images v, with the noise u of `log_prob`."""
+        """x = (v + u) / L in (0, 1) for uint8 images v, with the noise u of `log_prob`.
+
+        Where the seed is None, u = 1/2: the centres of the bins.
+        """
         self.check_images(images, floating=False)
-        if index is None:
-            index = torch.arange(len(images), device=images.device)
-        noise = uniform_noise(seed, draw, index, self.shape, self.dtype)
+        noise: Tensor | float = 0.5
+        if seed is not None:
+            index = torch.arange(len(images), device=images.device) if index is None else index
+            noise = uniform_noise(seed, draw, index, self.shape, self.dtype)
         return (images.to(self.dtype) + noise) / self.levels
 
     def log_density(
@@ -185,22 +197,12 @@ class Flow(Model):
         bins = self.dimensions * math.log(self.levels)
         return self.base.log_prob(z).flatten(1).sum(1) + log_det + log_det_pixels - bins
 
-    def bits_per_dim(
-        self,
-        images: Tensor,
-        seed: int = 0,
-        draw: int = 0,
-        index: Tensor | None = None,
-        *,
-        labels: Tensor | int | None = None,
-        draws: int = 1,
-        bound: str = "mean",
-    ) -> Tensor:
-        """− log_prob / (D log 2). Shape: (batch,)."""
-        nats = self.log_prob(images, seed, draw, index, labels=labels, draws=draws, bound=bound)
+    def bits_per_dim(self, images: Tensor, *noise: Any, **options: Any) -> Tensor:
+        """− log_prob / (D log 2), (batch,), with the options of `log_prob`."""
+        nats = self.log_prob(images, *noise, **options)
         return -nats / (self.dimensions * math.log(2))
 
-    def context(self, labels: Tensor | int | None, count: int) -> Tensor | None:
+    def context(self, labels: Labels, count: int) -> Tensor | None:
         """One-hot labels of ``count`` images, (count, classes); None without classes."""
         found = one_hot(labels, count, self.classes)
         return None if found is None else found.to(self.device, self.dtype)
@@ -212,49 +214,27 @@ class Flow(Model):
         assert isinstance(self.net, DeepNet)
         return self.net.given(context)
 
-    def encode(self, images: Tensor, *, labels: Tensor | int | None = None) -> Tensor:
+    def encode(self, images: Tensor, *, labels: Labels = None) -> Tensor:
         """z of the centres of the images' bins."""
-        self.check_images(images, floating=False)
-        centres = (images.to(self.dtype) + 0.5) / self.levels
-        context = self.context(labels, len(images))
-        with true_float32():
-            return in_batches(
-                self.batch_size,
-                lambda x, c: self.given(c)(self.pixels.transform(x)[0])[0],
-                centres,
-                context,
-            )
+
+        def latents(x: Tensor, net: Bijection) -> Tensor:
+            z: Tensor = net(self.pixels.transform(x)[0])[0]
+            return z
+
+        return self._each(latents, images, labels, seed=None)
 
     @torch.no_grad()
-    def decode(
-        self,
-        z: Tensor,
-        solver: Solver | None = None,
-        *,
-        labels: Tensor | int | None = None,
-        batch_size: int | None = None,
-        progress: Progress | None = None,
-    ) -> Tensor:
-        """The uint8 images with these z; raises `InversionError` unless all are verified.
-
-        Samples are solved in batches of ``batch_size``; ``progress`` is called with the number of
-        layers solved so far and in all, those of each batch counted.
-        """
-        batches = self._solved(z, solver, labels, batch_size, progress)
+    def decode(self, z: Tensor, solver: Solver | None = None, **options: Unpack[Solving]) -> Tensor:
+        """The uint8 images with these z; raises `InversionError` unless all are verified."""
+        batches = self._solved(z, solver, **options)
         return torch.cat([self.to_images(solution.require(REMEDY)) for solution in batches])
 
     @torch.no_grad()
     def solve(
-        self,
-        z: Tensor,
-        solver: Solver | None = None,
-        *,
-        labels: Tensor | int | None = None,
-        batch_size: int | None = None,
-        progress: Progress | None = None,
+        self, z: Tensor, solver: Solver | None = None, **options: Unpack[Solving]
     ) -> Solution:
         """The inverse of the net alone: what the network takes, verified or not, a `Solution`."""
-        return join_solutions(list(self._solved(z, solver, labels, batch_size, progress)))
+        return join_solutions(list(self._solved(z, solver, **options)))
 
     def to_images(self, y: Tensor) -> Tensor:
         """uint8 images from what the network takes."""
@@ -267,17 +247,13 @@ class Flow(Model):
         temperature: float = 1.0,
         seed: int | None = None,
         solver: Solver | None = None,
-        *,
-        labels: Tensor | int | None = None,
-        batch_size: int | None = None,
-        progress: Progress | None = None,
+        **options: Unpack[Solving],
     ) -> Tensor:
         """New images, uint8 (count, C, H, W): z from its distribution, through the inverse.
 
         A class-conditional model without ``labels`` takes its classes by turns.
         """
-        z = self.sample_latents(count, temperature, seed)
-        return self.decode(z, solver, labels=labels, batch_size=batch_size, progress=progress)
+        return self.decode(self.sample_latents(count, temperature, seed), solver, **options)
 
     def sample_latents(
         self, count: int, temperature: float = 1.0, seed: int | None = None
@@ -310,22 +286,27 @@ class Flow(Model):
         centre = float(config.get("centre", 0.0))
         return cls(net, lam, int(config["levels"]), centre, config.get("base"))
 
-    def _of_draw(
+    def _by_label(self, images: Tensor, *noise: Any, **options: Any) -> Tensor:
+        """log p(image | label) of every label, (batch, classes)."""
+        labels = range(self.classes)
+        return torch.stack([self.log_prob(images, *noise, labels=k, **options) for k in labels], 1)
+
+    def _each(
         self,
-        function: Function,
+        function: Callable[[Tensor, Bijection], Tensor],
         images: Tensor,
-        seed: int,
-        draw: int,
-        index: Tensor | None,
-        context: Tensor | None,
+        labels: Labels,
+        index: Tensor | None = None,
+        **noise: Any,
     ) -> Tensor:
-        """``function`` of the dequantized images and their context, batch by batch."""
+        """``function`` of dequantized images and of the network for them, batch by batch."""
         self.check_images(images, floating=False)
         places = torch.arange(len(images), device=images.device) if index is None else index
 
         def one_batch(images: Tensor, context: Tensor | None, places: Tensor) -> Tensor:
-            return function(self.dequantize(images, seed, draw, places), context)
+            return function(self.dequantize(images, index=places, **noise), self.given(context))
 
+        context = self.context(labels, len(images))
         with true_float32():
             return in_batches(self.batch_size, one_batch, images, context, places)
 
@@ -333,9 +314,9 @@ class Flow(Model):
         self,
         z: Tensor,
         solver: Solver | None,
-        labels: Tensor | int | None,
-        batch_size: int | None,
-        progress: Progress | None,
+        labels: Labels = None,
+        batch_size: int | None = None,
+        progress: Progress | None = None,
     ) -> Iterator[Solution]:
         """The solutions of each batch, one after the other."""
         if batch_size is not None and batch_size < 1:

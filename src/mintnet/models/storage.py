@@ -47,7 +47,7 @@ def locate(name: str | Path) -> Path:
 
 def shipped(name: str, kind: str) -> Path:
     """The folder of a shipped model, called ``mnist`` or ``mnist-classifier``."""
-    known = {found: folder for found, folder in SHIPPED.items() if read_kind(folder) == kind}
+    known = {n: folder for n, folder in SHIPPED.items() if read_config(folder)["kind"] == kind}
     for candidate in (name, f"{name}-{kind}"):
         if candidate in known:
             return known[candidate]
@@ -57,18 +57,15 @@ def shipped(name: str, kind: str) -> Path:
 
 def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> None:
     """Write weights and configuration into a folder, each file whole or not at all."""
-    _write(Path(folder), packed_state(model), {"format": FORMAT, **config})
-
-
-def _write(folder: Path, state: dict[str, Tensor], config: dict[str, Any]) -> None:
+    folder = Path(folder)
     with whole_file(folder / CONFIG) as text, whole_file(folder / WEIGHTS) as weights:
-        save_file(state, weights)
-        text.write_text(json.dumps(config, indent=1) + "\n")
+        save_file(packed_state(model), weights)
+        text.write_text(json.dumps({"format": FORMAT, **config}, indent=1) + "\n")
         weights.chmod(text.stat().st_mode)  # safetensors lets nobody else read it
 
 
-def read_config(folder: str | Path, kind: str | None = None) -> dict[str, Any]:
-    """The configuration of a saved model, of that kind if one is given."""
+def read_config(folder: str | Path) -> dict[str, Any]:
+    """The configuration of a saved model."""
     path = _existing(folder, CONFIG, "model")
     try:
         config = json.loads(path.read_text())
@@ -76,14 +73,7 @@ def read_config(folder: str | Path, kind: str | None = None) -> dict[str, Any]:
         raise ModelFileError(f"{path} is damaged: {error}") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ModelFileError(f"{path} is not a configuration of format {FORMAT}")
-    if kind is not None and config.get("kind") != kind:
-        raise ModelFileError(f"{folder} holds a {config.get('kind')}, where a {kind} is expected")
-    return config
-
-
-def read_kind(folder: str | Path) -> str:
-    """What a saved model is: ``flow``, ``classifier`` or ``resnet``."""
-    return str(read_config(folder).get("kind"))
+    return {"kind": None, **config}
 
 
 def load_weights(folder: str | Path, model: nn.Module) -> None:

@@ -3,8 +3,8 @@
 from mintnet.training.devices import Devices, is_first_process
 from mintnet.training.evaluation import Accuracy, Calibration, Evaluation, evaluate
 from mintnet.training.folder import RunError, RunFolder
-from mintnet.training.progress import Progress
-from mintnet.training.recipe import RECIPES, Recipe, data_and_kind, recipe_for
+from mintnet.training.output import Progress
+from mintnet.training.recipe import RECIPES, Recipe, data_and_kind
 from mintnet.training.start import train
 
 __all__ = [
@@ -20,6 +20,5 @@ __all__ = [
     "data_and_kind",
     "evaluate",
     "is_first_process",
-    "recipe_for",
     "train",
 ]

@@ -9,22 +9,21 @@ import torch
 
 from mintnet.bijections import Logit
 from mintnet.data import ImageData
+from mintnet.models.base import Model
 from mintnet.models.classifier import CLASSIFIERS, PIXELS, Classifier
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet
 from mintnet.models.flow import Flow
 from mintnet.models.labelled import ImageClassifier
-from mintnet.models.locate import load_flow, load_model, locate
 from mintnet.models.mintnet import PRESETS, MintNetConfig
 from mintnet.models.resnet import ResNet, ResNetConfig
-from mintnet.models.storage import read_config
+from mintnet.models.storage import locate, read_config
 from mintnet.training.data import stream
 from mintnet.training.folder import RunError
-from mintnet.training.recipe import DEEP, Recipe, data_and_kind
+from mintnet.training.recipe import NETWORK, Recipe, data_and_kind, flag
 from mintnet.training.task import ClassificationTask, DensityTask, Task, check_labels
 
 WARMUP = 200
 """Steps over which the learning rate rises where a run starts from trained weights."""
-NETWORK = ("pairs", "filters", "kernel_size", "couplings")
 
 
 def options_of_model(preset: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -37,10 +36,10 @@ def options_of_model(preset: str, given: dict[str, Any]) -> dict[str, Any]:
     share, data = config.get("validation"), config.get("data")
     if isinstance(share, float) and isinstance(data, dict) and data.get("name") == name:
         taken["validation"] = share
-    if kind == "flow":
-        flow = load_flow(given["init"])
+    if kind in ("flow", "deep"):
+        flow = Flow.load(given["init"])
         net = flow.net.config
-        own = DEEP if isinstance(net, DeepConfig) else NETWORK
+        own = NETWORK["deep" if isinstance(net, DeepConfig) else "flow"]
         taken |= {option: getattr(net, option) for option in own}
         taken |= {"labels": True} if flow.classes else {}
         if isinstance(flow.pixels, Logit):
@@ -52,115 +51,78 @@ def options_of_model(preset: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def build_task(recipe: Recipe, data: ImageData) -> Task:
     """The model of a recipe for these images with its loss, on the CPU."""
+    kind = data_and_kind(recipe.preset)[1]
+    chosen = {name: getattr(recipe, name) for name in NETWORK[kind]}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    build: Any = {"flow": _paper, "deep": _deep}.get(kind, _classifier)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(recipe.seed, "weights"))
-        flow = data_and_kind(recipe.preset)[1] == "flow"
-        task: Task = _density(recipe, data) if flow else _classification(recipe, data)
-    if recipe.precision == "float64":
-        task.model.double()
-    return task
-
-
-def _density(recipe: Recipe, data: ImageData) -> DensityTask:
-    if recipe.label_smoothing:
-        raise RunError(f"{recipe.preset} is a density model; it has no labels to smooth")
-    deep = DEEP_PRESETS.get(recipe.preset)
-    config = deep or PRESETS.get(recipe.preset) or folder_config(data.shape)
-    if config.shape != data.shape:
-        raise ValueError(f"{recipe.preset} takes images of shape {config.shape}; got {data.shape}")
-    flow = _deep(recipe, data, deep) if deep else _paper(recipe, data, config)
-    if recipe.init is not None:
-        start = load_flow(recipe.init)
-        if (start.net.config, start.levels) != (flow.net.config, flow.levels):
-            raise RunError(f"{recipe.init} holds another network: {_differences(start, flow)}")
-        flow.load_state_dict(start.state_dict())
-    return DensityTask(flow)
-
-
-def _paper(recipe: Recipe, data: ImageData, config: Any) -> Flow:
-    """A MintNet, as the paper has it."""
-    if recipe.labels or recipe.layers or recipe.blocks or recipe.components:
-        raise RunError(
-            "--labels, --layers, --blocks and --components are for mixture layers; "
-            f"{recipe.preset} has none: take a preset that ends with -deep"
+        model: Flow | ImageClassifier = build(recipe, data, chosen)
+    if (model.shape, model.levels) != (data.shape, data.levels):
+        raise ValueError(
+            f"{recipe.preset} takes images of shape {model.shape} with {model.levels} levels; got "
+            f"{data.shape} with {data.levels}"
         )
+    if recipe.init is not None:
+        start = Model.load(recipe.init)
+        if unlike := _differences(start, model):
+            raise RunError(f"{recipe.init} holds another network: {unlike}")
+        model.load_state_dict(start.state_dict())
+    if recipe.precision == "float64":
+        model.double()
+    if isinstance(model, Flow):
+        return DensityTask(model)
+    return ClassificationTask(model, recipe.label_smoothing)
+
+
+def _paper(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
+    """A MintNet, as the paper has it."""
+    config = PRESETS.get(recipe.preset) or folder_config(data.shape)
     lam = 0.05 if recipe.logit_lambda is None else recipe.logit_lambda
-    return Flow(replace(config, **_chosen(recipe, NETWORK)), lam, data.levels, recipe.centre or 0.0)
+    return Flow(replace(config, **chosen), lam, data.levels, recipe.centre or 0.0)
 
 
-def _deep(recipe: Recipe, data: ImageData, config: DeepConfig) -> Flow:
+def _deep(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
     """Mixture layers, started from the first thousand images."""
-    for name in ("pairs", "kernel_size", "couplings", "logit_lambda", "centre"):
-        if getattr(recipe, name) is not None:
-            flag = "--" + name.replace("_", "-")
-            raise RunError(f"{recipe.preset} has mixture layers and no {flag}; leave it out")
-    labels = data.labels if recipe.labels else None
+    labels, images = data.labels if recipe.labels else None, data.images[:1000]
     if recipe.labels and labels is None:
         raise RunError(f"{data.name} has no labels; leave out --labels")
     classes = 0 if labels is None else int(labels.max()) + 1
-    config = replace(config, **_chosen(recipe, DEEP), classes=classes)
+    config = replace(DEEP_PRESETS[recipe.preset], **chosen, classes=classes)
     flow = Flow(config, None, data.levels)
-    images = data.images[:1000]
     context = None if labels is None else flow.context(labels[:1000], len(images))
-    centres = (images.float() + 0.5) / data.levels
     assert isinstance(flow.net, DeepNet)
-    flow.net.initialize(flow.pixels.transform(centres)[0], context)
+    if flow.shape == data.shape:
+        centres = (images.float() + 0.5) / data.levels
+        flow.net.initialize(flow.pixels.transform(centres)[0], context)
     return flow
 
 
-def _classification(recipe: Recipe, data: ImageData) -> ClassificationTask:
-    preset = recipe.preset
-    name, kind = data_and_kind(preset)
-    for option, part in (("logit_lambda", "logit"), ("centre", "logit"), ("couplings", "coupling")):
-        if getattr(recipe, option) is not None:
-            flag = "--" + option.replace("_", "-")
-            raise RunError(f"{preset} is a classifier; it has no {part}, and so no {flag}")
-    pixels = PIXELS[name]
-    if (pixels.shape, pixels.levels) != (data.shape, data.levels):
-        raise ValueError(
-            f"{preset} takes images of shape {pixels.shape} with {pixels.levels} levels; got "
-            f"{data.shape} with {data.levels}"
-        )
+def _classifier(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> ImageClassifier:
+    name, kind = data_and_kind(recipe.preset)
     check_labels(data, 10, "training")
     if bool((data.images == data.images[:1, :, :1, :1]).all()):
         raise RunError(
             f"all images of {data.name} are the same constant colour: batch normalization would "
             f"divide by 0; give images that differ"
         )
-    chosen = _chosen(recipe, NETWORK)
-    if kind == "resnet" and chosen:
-        raise ValueError(
-            "--pairs, --filters and --kernel-size are for Mint layers; a ResNet has none"
-        )
-    model: ImageClassifier = (
-        ResNet(ResNetConfig(), pixels)
-        if kind == "resnet"
-        else Classifier(replace(CLASSIFIERS[name], **chosen), pixels)
-    )
-    if recipe.init is not None:
-        start = load_model(recipe.init)
-        if not isinstance(start, ImageClassifier) or start.describe() != model.describe():
-            raise RunError(
-                f"{recipe.init} holds another network than {preset}; start from one of the same "
-                f"kind and shape"
-            )
-        model.load_state_dict(start.state_dict())
-    return ClassificationTask(model, recipe.label_smoothing)
+    if kind == "resnet":
+        return ResNet(ResNetConfig(), PIXELS[name])
+    return Classifier(replace(CLASSIFIERS[name], **chosen), PIXELS[name])
 
 
-def _chosen(recipe: Recipe, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: value for name in names if (value := getattr(recipe, name)) is not None}
-
-
-def _differences(start: Flow, flow: Flow) -> str:
+def _differences(start: Model, model: Model) -> str:
     """In what a model to start from differs from the one to be trained, and what to do."""
-    theirs, ours = (dict(f.net.config.to_dict(), levels=f.levels) for f in (start, flow))
-    unlike = [name for name in ours if ours[name] != theirs[name]]
-    words = ", ".join(f"{name} {theirs[name]} and not {ours[name]}" for name in unlike)
-    flags = ", ".join("--" + name.replace("_", "-") for name in unlike)
-    return f"{words}; " + (
-        f"leave out {flags}" if set(unlike) <= {*NETWORK, *DEEP} else "choose another"
+    theirs, ours = (
+        {**found.describe()["net"], "kind": found.kind, "levels": found.levels}
+        for found in (start, model)
     )
+    unlike = [name for name in ours if ours[name] != theirs.get(name)]
+    options = {name for names in NETWORK.values() for name in names}
+    words = ", ".join(f"{name} {theirs.get(name)} and not {ours[name]}" for name in unlike)
+    flags = ", ".join(map(flag, unlike))
+    advice = f"leave out {flags}" if set(unlike) <= options else "choose another"
+    return f"{words}; {advice}" if unlike else ""
 
 
 def size_warning(size: int) -> str | None:
@@ -169,10 +131,9 @@ def size_warning(size: int) -> str | None:
     more = _stages(near, near)
     if size < 8 or more <= stages:  # smaller ones are not halved anyway
         return None
-    words = "1 stage" if stages == 1 else f"{stages} stages"
     return (
-        f"images of {size} × {size} do not halve evenly: the network has {words}; "
-        f"--size {near} would give it {more}"
+        f"images of {size} × {size} do not halve evenly: the network has {stages} "
+        f"stage{'s' * (stages > 1)}; --size {near} would give it {more}"
     )
 
 

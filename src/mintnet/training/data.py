@@ -1,6 +1,8 @@
-"""Which images a run sees, and in which order: pure functions of seed, epoch and place.
+"""Which images a run sees, in which order and how augmented: functions of seed, epoch and place.
 
-Nothing here has a state, so a run that is resumed at a step continues as if it had never stopped.
+Nothing here has a state, so that a run that is resumed at a step continues as if it had never
+stopped, and a step can be captured. Shapes: images (batch, C, H, W); index (batch,): places in the
+data set.
 """
 
 from __future__ import annotations
@@ -14,11 +16,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from mintnet.data import NAMES, ImageData, load, mnist_slice
 from mintnet.data.download import DOWNLOADED
+from mintnet.models.noise import uniform_noise
 from mintnet.training.folder import RunError
 from mintnet.training.recipe import Recipe, data_and_kind
+
+CUTOUT = 8
 
 
 def stream(seed: int, purpose: str) -> int:
@@ -65,13 +71,44 @@ def held_out(count: int, share: float) -> tuple[Tensor, Tensor]:
 
 
 def part_of(batch: Tensor, rank: int, world: int) -> Tensor:
-    """The part of a batch that belongs to one of ``world`` processes; sizes differ by at most 1.
-
-    Examples:
-        >>> [part_of(torch.arange(5), rank, 2).tolist() for rank in (0, 1)]
-        [[0, 1, 2], [3, 4]]
-    """
+    """The part of a batch that belongs to one of ``world`` processes; sizes differ by at most 1."""
     return batch.tensor_split(world)[rank]
+
+
+def augmented(images: Tensor, kind: str, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
+    """The images as a training step sees them; ``kind`` is the recipe's augmentation."""
+    for name, function in (("crop", cropped), ("flip", flipped), ("cutout", cut_out)):
+        if name in kind.split("-"):
+            images = function(images, seed, epoch, index)
+    return images
+
+
+def flipped(images: Tensor, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
+    """About half of the images mirrored left to right."""
+    coin = uniform_noise(stream(seed, "flip"), epoch, index, (1, 1, 1)) < 0.5
+    return torch.where(coin, images.flip(-1), images)
+
+
+def cropped(images: Tensor, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
+    """The images moved by up to 4 pixels either way, or a seventh of small ones, on black."""
+    (h, w), device = images.shape[-2:], images.device
+    padding = min(4, h // 7)
+    dice = uniform_noise(stream(seed, "crop"), epoch, index, (2, 1), torch.float64)
+    shift = (dice * (2 * padding + 1)).long()  # 0 … 2 · padding
+    rows = torch.arange(h, device=device) + shift[:, 0]
+    columns = torch.arange(w, device=device) + shift[:, 1]
+    sample = torch.arange(len(images), device=device)[:, None, None]
+    framed = F.pad(images, (padding,) * 4)
+    return framed[sample, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def cut_out(images: Tensor, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
+    """The images with a black square of 8 pixels around a random pixel of each."""
+    (h, w), device = images.shape[-2:], images.device
+    centre = uniform_noise(stream(seed, "cutout"), epoch, index, (2, 1))
+    y = (torch.arange(h, device=device) + 0.5 - centre[:, 0] * h).abs() < CUTOUT / 2
+    x = (torch.arange(w, device=device) + 0.5 - centre[:, 1] * w).abs() < CUTOUT / 2
+    return images.masked_fill((y[:, :, None] & x[:, None, :])[:, None], 0)
 
 
 def images_for(
@@ -91,8 +128,10 @@ def images_for(
         >>> len(images_for({"data": {"name": "mnist"}}, "a model", few=True))
         128
     """
-    own, place, version = _known(config)
-    name = name or own
+    facts = config.get("data")
+    facts = facts if isinstance(facts, dict) else {"name": facts}
+    own = facts.get("name") or data_and_kind(str(config.get("preset") or ""))[0] or None
+    name, version = name or own, facts.get("version")
     if name not in NAMES:
         told = "it does not say which data set" if name is None else f"it says {name!r}"
         raise RunError(
@@ -100,7 +139,7 @@ def images_for(
             f"{', '.join(NAMES)}"
         )
     if name == own:
-        data = data or place
+        data = data or facts.get("folder")
     if few and name == "mnist" and split == "test" and data is None:
         return mnist_slice()
     channels, height, _ = (config.get("pixels") or config["net"])["shape"]
@@ -141,15 +180,3 @@ def describe(recipe: Recipe, data: ImageData) -> dict[str, Any]:
         "levels": data.levels,
         "checksum": zlib.crc32(some),
     }
-
-
-def _known(config: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
-    """The model's own data set, the folder with its files, and its version where it has some."""
-    facts = config.get("data")
-    if not isinstance(facts, dict):
-        facts = {"name": facts}
-    name = facts.get("name") or data_and_kind(str(config.get("preset") or ""))[0] or None
-    version = facts.get("version")
-    if name not in NAMES and str(name).rpartition("-")[0] in NAMES:  # as older runs have it
-        name, version = str(name).rpartition("-")[0], name
-    return name, facts.get("folder"), version

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, get_args
 import torch
 from torch.utils._triton import has_triton
 
+from mintnet.models.fast import why_not_fast
 from mintnet.training.folder import RunError
 from mintnet.training.recipe import Accelerator
-from mintnet.training.task import FastPath, Task
+from mintnet.training.task import DensityTask, FastPath, Task
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -113,23 +114,17 @@ def fast_path(
         (plain and "as asked")
         or (precision == "float64" and "it has no float64")
         or (half and torch.cuda.get_device_capability() < (8, 0) and "this GPU has no bf16")
-        or task.why_not_fast()
+        or (isinstance(task, DensityTask) and why_not_fast(task.model.net))
     )
     if reason:
         return None, f"no fast path: {reason}"
-    words, reason = "compiling takes a minute", why_not_compiled()
-    words = f"not compiled: {reason}" if reason else words
-    path = FastPath(torch.bfloat16 if half else torch.float32, compiled=not reason)
-    return path, f"fast path in {precision}, {words}"
-
-
-def why_not_compiled() -> str:
-    """Why torch.compile cannot be used on the GPU, or nothing if it can."""
+    compilers = (os.environ.get("CC") or "gcc", "gcc", "clang")
     if not has_triton():
-        return "Triton is not installed, or this GPU is too old for it"
-    if not any(shutil.which(name) for name in (os.environ.get("CC") or "gcc", "gcc", "clang")):
-        return "there is no C compiler, which Triton needs"
-    return ""
+        reason = "not compiled: Triton is not installed, or this GPU is too old for it"
+    elif not any(map(shutil.which, compilers)):
+        reason = "not compiled: there is no C compiler, which Triton needs"
+    path = FastPath(torch.bfloat16 if half else torch.float32, compiled=not reason)
+    return path, f"fast path in {precision}, {reason or 'compiling takes a minute'}"
 
 
 @contextmanager

@@ -124,14 +124,13 @@ class Accuracy:
         """The figures as plain data."""
         columns = {"label": self.labels, "predicted": self.predictions}
         columns["confidence"] = self.confidence
-        bins = self.calibration
-        lists = {name: column.tolist() for name, column in vars(bins).items()}
+        bins = {name: column.tolist() for name, column in vars(self.calibration).items()}
         return {
             **{name: getattr(self, name) for name in ("accuracy", "standard_error", "nats")},
             "errors": int((~self.right).sum()),
             "images": len(self.labels),
             "confusion": self.confusion.tolist(),
-            "calibration": {"expected_calibration_error": bins.error, **lists},
+            "calibration": {"expected_calibration_error": self.calibration.error, **bins},
             "most_confident_mistakes": [
                 {"image": k, **{name: column[k].item() for name, column in columns.items()}}
                 for k in self.mistakes(mistakes).tolist()
@@ -172,11 +171,9 @@ def evaluate(
             f"the model is one of images of shape {model.shape} with {model.levels} levels; the "
             f"images of {data.name} have shape {data.shape} and {data.levels} levels"
         )
-    labels, width, training = None, 1, model.training
-    if isinstance(model, ImageClassifier):
-        labels, width = check_labels(data, model.classes, "evaluation"), model.classes
-    known = check_labels(data, model.classes, "evaluation") if model.classes else None
-    values = torch.zeros(len(data), width, dtype=torch.float64)
+    labels = check_labels(data, model.classes, "evaluation") if model.classes else None
+    classifier, training = isinstance(model, ImageClassifier), model.training
+    values = torch.zeros(len(data), model.classes if classifier else 1, dtype=torch.float64)
     with true_float32():
         fabric = make_fabric(devices or Devices())
         model.to(fabric.device).eval()
@@ -184,16 +181,16 @@ def evaluate(
         for part in places.split(batch_size):
             images, index = fabric.to_device((data.images[part], part))
             if isinstance(model, ImageClassifier):
-                values[part] = model(images).double().cpu()
+                found = model(images)
             else:
-                given = None if known is None else fabric.to_device(known[part])
-                options: dict[str, Any] = {"labels": given, "draws": draws, "bound": bound}
-                bits = model.bits_per_dim(images, seed, 0, index, **options)
-                values[part] = bits.double()[:, None].cpu()
+                known = None if labels is None else fabric.to_device(labels[part])
+                options: dict[str, Any] = {"labels": known, "draws": draws, "bound": bound}
+                found = model.bits_per_dim(images, seed, 0, index, **options)[:, None]
+            values[part] = found.double().cpu()
         model.train(training)
         if fabric.world_size > 1:
             values = fabric.all_reduce(values.to(fabric.device), reduce_op="sum").cpu()  # type: ignore
-    if labels is not None:
+    if classifier and labels is not None:
         return Accuracy(values, labels)
     mean, nats = float(values.mean()), float(values.mean()) * math.prod(model.shape) * math.log(2)
     error = float(values.std()) / math.sqrt(len(data)) if len(data) > 1 else math.inf

@@ -9,7 +9,7 @@ import os
 import platform
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ class RunFolder:
     .. code-block:: text
 
         run.json           recipe, data, network, versions
-        metrics.jsonl      one line for each report, validation and step that was left out
+        metrics.jsonl      one line for each report, validation, grid and step that was left out
         checkpoint.pt      the state to resume from
         last/, best/       saved models: the newest weights, and the best on held-out images
         samples/           grids of samples
@@ -48,6 +48,47 @@ class RunFolder:
         self.last, self.best, self.samples = path / "last", path / "best", path / "samples"
         self.checkpoint, self.metrics_file = path / "checkpoint.pt", path / "metrics.jsonl"
         self.run_json = path / "run.json"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep the folder for this process; `RunError` says who else has it. A kill frees it.
+
+        The folder is made for that, and removed again where nothing has come into it.
+        """
+        if os.name != "posix":  # there is no flock
+            yield
+            return
+        import fcntl
+
+        made = [path for path in (self.path, *self.path.parents) if not path.exists()]
+        self.is_empty()  # refuses a file
+        lock = self.path / ".lock"
+        while True:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = lock.open("a+")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                who = file.read() or "another process"
+                raise RunError(
+                    f"{self.path} is in use by {who}; wait until that has ended, or name another "
+                    f"folder with --run"
+                ) from None
+            if lock.exists() and os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+                break
+            file.close()  # of a process that has just ended
+        try:
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {platform.node()}")
+            file.flush()
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+            file.close()
+            with suppress(OSError):
+                for path in made:
+                    path.rmdir()
 
     def is_empty(self) -> bool:
         """Whether there is nothing in it but hidden files, or no folder at all."""
@@ -96,8 +137,8 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl; a last line that a kill cut short is left out.
 
-        Each has ``kind`` (``train``, ``validation``, ``left out``, or ``samples`` where there are
-        none), ``step``, ``epoch`` and figures.
+        Each has ``kind`` (``train``, ``validation``, ``left out`` or ``samples``), ``step``,
+        ``epoch`` and figures.
         """
         rows = []
         lines = self.metrics_file.read_text().splitlines() if self.metrics_file.exists() else []

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from mintnet.data import ImageData
-from mintnet.models.flow import Flow
 from mintnet.precision import true_float32
 from mintnet.solvers import InversionError
 from mintnet.training.data import Order, describe, part_of, stream
-from mintnet.training.devices import SMALL
+from mintnet.training.devices import SMALL, is_first_process
 from mintnet.training.folder import RunError, RunFolder
-from mintnet.training.interrupt import Interruption
 from mintnet.training.optimizers import learning_rate
-from mintnet.training.progress import Progress
-from mintnet.training.recipe import Recipe
-from mintnet.training.samples import Sampler, save_grid
+from mintnet.training.output import Progress, Sampler, save_grid
+from mintnet.training.recipe import Recipe, data_and_kind
 from mintnet.training.step import Outcome, Step
 from mintnet.training.task import Batch, Task
 
@@ -32,6 +35,23 @@ PATIENCE = 20
 """Steps in a row that may be left out since the loss or its gradient is not finite."""
 SLOW_VALIDATION = ((SMALL, None), (1024, 256), (math.inf, 64))
 """On a CPU: for images of up to so many dimensions, the most held-out images that are used."""
+
+
+@dataclass
+class Reached:
+    """How far a run has come; with the tensors of the step it is what a checkpoint keeps."""
+
+    step: int = 0
+    best: float | None = None
+    best_step: int = 0
+    seconds: float = 0.0
+    """Time spent in training steps."""
+    left_out: int = 0
+    """Steps that were left out, of the last ones in a row."""
+    sums: dict[str, float] = field(default_factory=dict)
+    """Of figures, over the ``seen`` images since the last report, at ``since`` seconds."""
+    seen: int = 0
+    since: float = 0.0
 
 
 class Run:
@@ -61,11 +81,16 @@ class Run:
         captured = task.fast is not None and fabric.world_size == 1
         self.step = Step(task, recipe, order.batch_size, fabric, captured)
         if state is not None:
-            self.step.load_state_dict(state)
-        state = state or {"step": 0, "best": None, "best_step": 0, "seconds": 0.0}
-        self.done, self.best, self.best_step = state["step"], state["best"], state["best_step"]
-        self.seconds: float = state["seconds"]
-        """Time spent in training steps."""
+            try:
+                self.step.load_state_dict(state)
+            except (ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
+                reason = " ".join(str(error).split())[:160]
+                raise RunError(
+                    f"{folder.checkpoint} is not of the network and optimizer in {folder.run_json} "
+                    f"({reason}); put back its own, or name another folder with --run"
+                ) from error
+        known = {f.name: state[f.name] for f in fields(Reached) if state and f.name in state}
+        self.at = Reached(**known)
         self.validated = order.held
         if device.type == "cpu":
             size = data.images[0].numel()
@@ -76,108 +101,91 @@ class Run:
         self.about = {"preset": recipe.preset, "data": describe(recipe, data)}
         self.train: dict[str, float] = {}
         self.validation: dict[str, float] = {}
-        self.left_out = 0  # of the last steps in a row
         self.interruption, self.sampler = Interruption(), Sampler()
-        self._sums, self._seen, self._since = dict[str, float](), 0, self.seconds
-        self._timed: list[float] | None = []
         self._saved_at = time.monotonic()
         self._events: Any = None
-        if recipe.tensorboard and fabric.is_global_zero:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._events = SummaryWriter(folder.path / "tensorboard")
-        progress.note(
-            f"{task.model.parameter_count():,} parameters; {self.total:,} "
-            f"step{'s' * (self.total != 1)} of {order.batch_size} images on {device}"
-        )
-        if some := len(order.held) - len(self.validated):
-            progress.note(f"{some:,} held-out images are left out of validation: it is slow")
 
     def fit(self) -> None:
         """Train to the end, or to Ctrl-C."""
-        fabric, order = self.fabric, self.order
-        self.progress.start(self.done, self.total)
+        fabric, order, progress = self.fabric, self.order, self.progress
+        if self.recipe.tensorboard and fabric.is_global_zero:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._events = SummaryWriter(self.folder.path / "tensorboard")
+        progress.note(
+            f"{self.task.model.parameter_count():,} parameters; {self.total:,} "
+            f"step{'s' * (self.total != 1)} of {order.batch_size} images on {fabric.device}"
+        )
+        if some := len(order.held) - len(self.validated):
+            progress.note(f"{some:,} held-out images are left out of validation: it is slow")
+        progress.start(self.at.step, self.total)
         with self.interruption.noting():
-            while self.done < self.total:
+            if lacks_samples(self.folder, self.recipe, self.at.step, self.total):
+                self._sample()
+            while self.at.step < self.total:
                 began = time.perf_counter()
-                places = part_of(order(self.done), fabric.global_rank, fabric.world_size)
+                places = part_of(order(self.at.step), fabric.global_rank, fabric.world_size)
                 outcome = self.step(
                     *self._look_up(places),
-                    epoch=self.done // order.per_epoch,
-                    learning_rate=learning_rate(self.recipe, self.done, self.total),
-                    number=self.done,
+                    epoch=self.at.step // order.per_epoch,
+                    learning_rate=learning_rate(self.recipe, self.at.step, self.total),
+                    number=self.at.step,
                     stop=self.interruption.asked,
                 )
-                self.done += 1
-                self._count(outcome, time.perf_counter() - began)
-                last = self.done == self.total
-                if last or self.done % min(100, order.per_epoch) == 0:
+                self.at.step += 1
+                self.at.seconds += time.perf_counter() - began
+                self._count(outcome)
+                last = self.at.step == self.total
+                if last or self.at.step % min(100, order.per_epoch) == 0:
                     self._report()
-                if last or self.done % order.per_epoch == 0:
+                if last or self.at.step % order.per_epoch == 0:
                     self._end_epoch()
                 if last or self._checkpoint_due():
                     self._save()  # before samples, which take time
-                if last or self._samples_due():
-                    self._sample(last)
+                if samples_due(self.recipe, self.at.step, self.total):
+                    self._sample()
                 # several processes stop at the same step, which they agree on
                 asked = outcome.stop if fabric.world_size > 1 else self.interruption.asked
                 if asked and not last:
                     self._save()
-                    raise KeyboardInterrupt(
-                        f"interrupted; step {self.done} is saved, and --resume goes on from there"
-                    )
+                    saved = f"step {self.at.step} is saved, and --resume goes on from there"
+                    raise KeyboardInterrupt(f"interrupted; {saved}")
 
     def _look_up(self, places: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
         places = places.to(self.images.device)
         labels = None if self.labels is None else self.labels[places]
         return self.images[places], labels, places
 
-    def _count(self, outcome: Outcome, seconds: float) -> None:
+    def _count(self, outcome: Outcome) -> None:
         """Take the figures of a step in; stop where there is nothing to go on with."""
-        self.seconds += seconds
         if not outcome.finite:
             self._give_up("the weights are no longer finite")
         if outcome.left_out:
-            self.left_out += 1
-            self._write("left out", {"in_a_row": self.left_out})
-            if self.left_out == 1:
-                self.progress.note(f"step {self.done} is left out: loss or gradient not finite")
-            if self.left_out > min(PATIENCE, self.total // 10):
+            self.at.left_out += 1
+            self._write("left out", {"in_a_row": self.at.left_out})
+            if self.at.left_out == 1:
+                self.progress.note(f"step {self.at.step} is left out: loss or gradient not finite")
+            if self.at.left_out > min(PATIENCE, self.total // 10):
                 loss = outcome.means["loss"]
                 self._give_up(f"the loss is {loss:g}, its gradient {outcome.norm:g}")
         else:
-            self.left_out = 0
+            self.at.left_out = 0
             for name in self.task.figures:
                 value = outcome.means[name] * self.order.batch_size
-                self._sums[name] = self._sums.get(name, 0.0) + value
-            self._seen += self.order.batch_size
-        self.progress.step(self.done, self._shown())
-        self._estimate(seconds)
-
-    def _estimate(self, seconds: float) -> None:
-        """Say once how long the run will take; the first two steps are slower than the others."""
-        if self._timed is None:
-            return
-        self._timed.append(seconds)
-        rest = self._timed[2:]
-        if sum(rest) < 2.0 or len(rest) < 3:
-            return
-        self._timed, mean = None, sum(rest) / len(rest)
-        if (left := mean * (self.total - self.done)) > 5:
-            words = f"{left:.0f} seconds" if left < 100 else f"{left / 60:.0f} minutes"
-            words = words if left < 6000 else f"{left / 3600:.1f} hours"
-            self.progress.note(f"about {words} to go, {mean:.2g} s a step")
+                self.at.sums[name] = self.at.sums.get(name, 0.0) + value
+            self.at.seen += self.order.batch_size
+        self.progress.step(self.at.step, self._shown())
 
     def _shown(self) -> dict[str, float]:
-        means = {name: total / self._seen for name, total in self._sums.items()}
-        return {**means, "images/s": self._seen / max(self.seconds - self._since, 1e-9)}
+        means = {name: total / self.at.seen for name, total in self.at.sums.items()}
+        return {**means, "images/s": self.at.seen / max(self.at.seconds - self.at.since, 1e-9)}
 
     def _report(self) -> None:
         """A row about the steps since the last one."""
         self.train = self._shown()
-        rate = learning_rate(self.recipe, self.done - 1, self.total)
+        rate = learning_rate(self.recipe, self.at.step - 1, self.total)
         self._write("train", {**self.train, "learning_rate": rate})
-        self._sums, self._seen, self._since = {}, 0, self.seconds
+        self.at.sums, self.at.seen, self.at.since = {}, 0, self.at.seconds
 
     def _end_epoch(self) -> None:
         shown = dict(self.train)
@@ -187,10 +195,10 @@ class Run:
             shown.update({f"validation {k}": v for k, v in self.validation.items()})
             figure = self.validation[self.task.figures[0]]
             # of equals the newest: a share of mistakes takes few values
-            if math.isfinite(figure) and (self.best is None or figure <= self.best):
-                self.best, self.best_step = figure, self.done
+            if math.isfinite(figure) and (self.at.best is None or figure <= self.at.best):
+                self.at.best, self.at.best_step = figure, self.at.step
                 self._save_model("best")
-        epoch, epochs = (-(-step // self.order.per_epoch) for step in (self.done, self.total))
+        epoch, epochs = (-(-step // self.order.per_epoch) for step in (self.at.step, self.total))
         self.progress.epoch(epoch, epochs, shown)
 
     @torch.no_grad()
@@ -213,27 +221,24 @@ class Run:
     def _checkpoint_due(self) -> bool:
         if (every := self.recipe.checkpoint_every) is None:
             return time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
-        return every > 0 and self.done % every == 0
+        return every > 0 and self.at.step % every == 0
 
-    def _samples_due(self) -> bool:
-        if (every := self.recipe.sample_every) is None:
-            every = self.total // 10 if self.total >= 20 else self.total
-        return every > 0 and self.done % every == 0
-
-    def _sample(self, last: bool) -> None:
-        flow, images = self.step.averaged.model, None
-        wanted = isinstance(flow, Flow) and self.recipe.sample_every != 0
-        if not wanted or not self.fabric.is_global_zero:
+    def _sample(self) -> None:
+        if not self.fabric.is_global_zero:
             return
+        flow, told = self.step.averaged.model, dict[str, Any]()
         with self.interruption.cancels():
             try:
-                images = self.sampler.draw(flow, self.seconds, last)
+                images = self.sampler.draw(flow, self.at.seconds, self.at.step == self.total)
+                told = {"images": 0 if images is None else len(images)}
             except InversionError as error:
-                reason = str(error).splitlines()[0]
-                self._write("samples", {"error": reason})
-                self.progress.note(f"no samples at step {self.done}: {reason}")
-        if images is not None:
-            save_grid(self.folder.samples / f"step_{self.done:07d}.png", images, flow.levels)
+                images, told = None, {"images": 0, "error": str(error).splitlines()[0]}
+                self.progress.note(f"no samples at step {self.at.step}: {told['error']}")
+            if images is not None:
+                path = self.folder.samples / f"step_{self.at.step:07d}.png"
+                save_grid(path, images, flow.levels)
+        if told:
+            self._write("samples", told)
 
     def _save(self) -> None:
         """The newest weights as a model, and the checkpoint."""
@@ -243,17 +248,12 @@ class Run:
         if not self.step.is_finite():
             self._give_up("the weights are no longer finite")
         self._save_model("last")
-        self.folder.write_checkpoint({**self.state(), **self.step.state_dict()})
-
-    def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps besides the tensors of the step."""
-        state = {"step": self.done, "best": self.best, "best_step": self.best_step}
-        return {**state, "seconds": self.seconds}
+        self.folder.write_checkpoint({**asdict(self.at), **self.step.state_dict()})
 
     def _save_model(self, name: str) -> None:
         """The EMA weights, or the weights where there is no average, as a model folder."""
         if self.fabric.is_global_zero:
-            about = {**self.about, "validation": self.recipe.validation, "step": self.done}
+            about = {**self.about, "validation": self.recipe.validation, "step": self.at.step}
             self.step.averaged.model.save(self.folder.path / name, **about)
 
     def _give_up(self, reason: str) -> None:
@@ -262,7 +262,7 @@ class Run:
             self._save_model("last")
         kept = f"the weights saved last are in {last}" if last.exists() else "no weights are saved"
         raise RunError(
-            f"{reason} at step {self.done}, so the run stops; {kept}: try a lower learning rate "
+            f"{reason} at step {self.at.step}, so the run stops; {kept}: try a lower learning rate "
             f"or clip the gradient, in another run"
         )
 
@@ -270,8 +270,61 @@ class Run:
         """A row of metrics.jsonl, and the same for TensorBoard where that is asked for."""
         if not self.fabric.is_global_zero:
             return
-        epoch = self.done / self.order.per_epoch
-        self.folder.add_metrics({"kind": kind, "step": self.done, "epoch": epoch, **figures})
+        epoch = self.at.step / self.order.per_epoch
+        self.folder.add_metrics({"kind": kind, "step": self.at.step, "epoch": epoch, **figures})
         for name, value in figures.items() if self._events is not None else ():
             if isinstance(value, float):
-                self._events.add_scalar(f"{kind}/{name}", value, self.done)
+                self._events.add_scalar(f"{kind}/{name}", value, self.at.step)
+
+
+def samples_due(recipe: Recipe, step: int, total: int) -> bool:
+    """Whether a grid of samples belongs to a step; the last one has one."""
+    if recipe.sample_every == 0 or data_and_kind(recipe.preset)[1] not in ("flow", "deep"):
+        return False
+    every = recipe.sample_every or (total // 10 if total >= 20 else total)
+    return step > 0 and (step == total or step % every == 0)
+
+
+def lacks_samples(folder: RunFolder, recipe: Recipe, step: int, total: int) -> bool:
+    """Whether a run was killed between the checkpoint of this step and its samples."""
+    rows = ((row["kind"], row["step"]) for row in folder.metrics())
+    return samples_due(recipe, step, total) and ("samples", step) not in rows
+
+
+class Interruption:
+    """The first Ctrl-C inside `noting` is noted, a second one raises KeyboardInterrupt at once.
+
+    A step that is broken off would leave weights and moments between two steps.
+    """
+
+    asked = at_once = False
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Note Ctrl-C in this block; outside the main thread Python gives no signals."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before: Any = signal.signal(signal.SIGINT, self._note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before or signal.default_int_handler)
+
+    @contextmanager
+    def cancels(self) -> Iterator[None]:
+        """Inside, already the first Ctrl-C leaves this block, and only this block."""
+        self.at_once = True
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.asked = True
+        finally:
+            self.at_once = False
+
+    def _note(self, *_: object) -> None:
+        if self.asked or self.at_once:
+            raise KeyboardInterrupt
+        self.asked = True
+        if is_first_process():  # print could be interrupted in the middle of a line, and refuse
+            os.write(2, b"\nstopping after this step, with a checkpoint; Ctrl-C again: at once\n")

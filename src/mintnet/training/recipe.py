@@ -14,12 +14,23 @@ from mintnet.models.flow import LAMBDAS
 from mintnet.models.mintnet import PRESETS
 from mintnet.training.folder import RunError
 
-KINDS = {"classifier": "classifier", "resnet": "resnet", "deep": "flow"}
-"""What the name of a preset ends with, after the name of its data set, and what it is."""
+NETWORK: dict[str, tuple[str, ...]] = {
+    "flow": ("pairs", "filters", "kernel_size", "couplings"),
+    "deep": ("layers", "filters", "blocks", "components"),
+    "classifier": ("pairs", "filters", "kernel_size"),
+    "resnet": (),
+}
+"""Options that are fields of the network's configuration, for each kind of model."""
+OWN = {"flow": ("logit_lambda", "centre"), "deep": ("labels",)}
+OWN |= dict.fromkeys(("classifier", "resnet"), ("label_smoothing",))
+"""Further options that only this kind of model has."""
+KINDS = {"flow": "a flow of Mint layers", "deep": "a flow of mixture layers (-deep)"}
+KINDS |= {"classifier": "a classifier", "resnet": "a ResNet"}
 
 
-DEEP = ("layers", "filters", "blocks", "components")
-"""What the network of a deep preset is made of."""
+def flag(name: str) -> str:
+    """How an option is written on the command line."""
+    return "--" + name.replace("_", "-")
 
 
 def option(default: Any, group: str, help: str, shown: str = "", alias: str = "") -> Any:
@@ -96,7 +107,7 @@ class Recipe:
     plain: bool = option(False, "devices", "No fast path and no CUDA graph on a GPU.")
 
     def __post_init__(self) -> None:
-        for name in ("milestones", "pairs", *DEEP):
+        for name in ("milestones", *NETWORK["deep"], "pairs"):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, tuple(value))
         for name in ("schedule", "augmentation", "precision", "accelerator"):
@@ -116,10 +127,19 @@ class Recipe:
     def of(preset: str, **given: Any) -> Recipe:
         """The preset's recipe with the options that are given; None means not given."""
         given = {name: value for name, value in given.items() if value is not None}
-        recipe = recipe_for(preset)
+        if preset not in RECIPES:
+            raise ValueError(f"unknown preset {preset!r}; choose one of {', '.join(RECIPES)}")
         if unknown := sorted(given.keys() - OPTIONS.keys()):
             raise ValueError(f"unknown option {unknown[0]!r}; expected one of {', '.join(OPTIONS)}")
-        recipe = replace(recipe, **given)
+        kind = data_and_kind(preset)[1]
+        for name, value in given.items():
+            kinds = [other for other in NETWORK if name in NETWORK[other] + OWN[other]]
+            if value and kinds and kind not in kinds:
+                raise RunError(
+                    f"{preset} is {KINDS[kind]} and has no {flag(name)}, which is for "
+                    f"{' and '.join(KINDS[k] for k in kinds)}; leave it out"
+                )
+        recipe = replace(RECIPES[preset], **given)
         if "milestones" in given and recipe.schedule != "step":
             raise ValueError(
                 f"milestones belongs to the step schedule, and this run has {recipe.schedule}: "
@@ -158,95 +178,64 @@ FREE |= {"data", "epochs", "max_steps"}
 """What may differ when a run is resumed."""
 RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
     "at least 1": ("epochs batch_size nodes threads", lambda x: 1 <= x < inf),
-    "at least 0": (
-        "max_steps warmup weight_decay clip checkpoint_every sample_every",
-        lambda x: 0 <= x < inf,
-    ),
+    "at least 0": ("max_steps warmup weight_decay clip", lambda x: 0 <= x < inf),
+    "0 or more steps": ("checkpoint_every sample_every", lambda x: 0 <= x < inf),
     "positive": ("learning_rate eps", lambda x: 0 < x < inf),
     "in [0, 1)": ("ema validation label_smoothing", lambda x: 0 <= x < 1),
     "shares of the run in (0, 1)": ("milestones", lambda x: 0 < x < 1),
 }
 
 
-def recipe_for(preset: str) -> Recipe:
-    """The recipe of a preset.
-
-    Examples:
-        >>> recipe_for("mnist").epochs
-        400
-        >>> recipe_for("minst")
-        Traceback (most recent call last):
-        ValueError: unknown preset 'minst'; choose one of digits, mnist, cifar10, imagenet32, ...
-    """
-    if preset not in RECIPES:
-        raise ValueError(f"unknown preset {preset!r}; choose one of {', '.join(RECIPES)}")
-    return RECIPES[preset]
-
-
 def data_and_kind(preset: str) -> tuple[str, str]:
-    """The data set of a preset, and what is trained on it: a flow, a classifier or a resnet.
+    """The data set of a preset, and the kind of model: flow, deep, classifier or resnet.
 
     Examples:
-        >>> data_and_kind("mnist-classifier"), data_and_kind("digits-deep")
+        >>> data_and_kind("mnist-classifier"), data_and_kind("digits")
         (('mnist', 'classifier'), ('digits', 'flow'))
     """
     data, _, kind = preset.rpartition("-")
-    return (data, KINDS[kind]) if kind in KINDS else (preset, "flow")
+    return (data, kind) if kind in NETWORK else (preset, "flow")
 
 
-def _flow(preset: str, **settings: Any) -> Recipe:
-    names = ("pairs", "filters", "kernel_size", "couplings")
-    net = {name: getattr(PRESETS[preset], name) for name in names}
-    return Recipe(preset, logit_lambda=LAMBDAS[preset], centre=0.0, **net, **settings)
-
-
-def _deep(preset: str, **settings: Any) -> Recipe:
-    """Muon with a linear schedule, Adam for the rest, EMA weights."""
-    net = {name: getattr(DEEP_PRESETS[preset], name) for name in DEEP}
-    defaults: dict[str, Any] = {"batch_size": 256, "learning_rate": 6e-3, "schedule": "linear"}
-    defaults |= {"muon": True, "adam": True, "eps": 1e-8, "warmup": 300, "ema": 0.999}
-    return Recipe(preset, **net, **{**defaults, **settings})
-
-
-def _classifier(preset: str, **settings: Any) -> Recipe:
-    """AMSGrad with decoupled decay, smoothed labels and EMA weights, on all training images."""
-    name, kind = data_and_kind(preset)
-    names = ("pairs", "filters", "kernel_size") if kind == "classifier" else ()
-    net = {n: getattr(CLASSIFIERS[name], n) for n in names}
-    defaults: dict[str, Any] = {
-        "batch_size": 256,
-        "learning_rate": 2e-3,
-        "eps": 1e-6,
-        "weight_decay": 0.1,
-        "clip": 5.0,
-    }
-    defaults |= {"label_smoothing": 0.1, "ema": 0.999, "validation": 0.0, "augmentation": "crop"}
-    return Recipe(preset, **net, **{**defaults, **settings})
-
-
+_DEEP: dict[str, Any] = {"batch_size": 256, "learning_rate": 6e-3, "schedule": "linear"}
+_DEEP |= {"muon": True, "adam": True, "eps": 1e-8, "warmup": 300, "ema": 0.999}
+_LABELLED: dict[str, Any] = {"batch_size": 256, "learning_rate": 2e-3, "eps": 1e-6, "clip": 5.0}
+_LABELLED |= {"weight_decay": 0.1, "label_smoothing": 0.1, "ema": 0.999, "validation": 0.0}
+_LABELLED |= {"augmentation": "crop"}
 _CIFAR: dict[str, Any] = {"epochs": 70, "warmup": 400, "augmentation": "crop-flip-cutout"}
 _SMALL: dict[str, Any] = {"batch_size": 64, "learning_rate": 4e-3, "validation": 0.05, "ema": 0.0}
+
+
+def _recipe(preset: str, **settings: Any) -> Recipe:
+    """The recipe of a preset; its network is that of the model's preset."""
+    data, kind = data_and_kind(preset)
+    defaults = {"flow": {"logit_lambda": LAMBDAS.get(data), "centre": 0.0}, "deep": _DEEP}
+    nets: dict[str, Any] = {"flow": PRESETS.get(preset), "deep": DEEP_PRESETS.get(preset)}
+    net = nets.get(kind, CLASSIFIERS.get(data))
+    network = {name: getattr(net, name) for name in NETWORK[kind]}
+    return Recipe(preset, **{**defaults.get(kind, _LABELLED), **network, **settings})
+
 
 RECIPES: dict[str, Recipe] = {
     recipe.preset: recipe
     for recipe in (
         # Two minutes on two cores.
-        _flow("digits", epochs=30, learning_rate=2e-2, clip=100.0),
+        _recipe("digits", epochs=30, learning_rate=2e-2, clip=100.0),
         # The paper's: a tenth of the learning rate from epochs 250 and 350 on.
-        _flow("mnist", epochs=400, schedule="step", milestones=(0.625, 0.875)),
-        _flow("cifar10", epochs=200, augmentation="flip"),
+        _recipe("mnist", epochs=400, schedule="step", milestones=(0.625, 0.875)),
+        _recipe("cifar10", epochs=200, augmentation="flip"),
         # The paper's 350,000 steps come before the tenth epoch ends.
-        _flow("imagenet32", epochs=10, max_steps=350_000),
-        _deep("digits-deep", epochs=40, batch_size=32, warmup=50, ema=0.99),
-        _deep("mnist-deep", epochs=100),
-        _deep("cifar10-deep", epochs=150, augmentation="flip", validation=0.02),
-        _deep("imagenet32-deep", epochs=10),
+        _recipe("imagenet32", epochs=10, max_steps=350_000),
+        _recipe("digits-deep", epochs=40, batch_size=32, warmup=50, ema=0.99),
+        _recipe("mnist-deep", epochs=100),
+        _recipe("cifar10-deep", epochs=150, augmentation="flip", validation=0.02),
+        _recipe("imagenet32-deep", epochs=10),
         # For some hundred pictures of one's own: about ten minutes on two cores.
         Recipe("folder", learning_rate=3e-3, clip=1500.0, warmup=20, ema=0.99, augmentation="flip"),
-        _classifier("digits-classifier", epochs=40, warmup=20, **_SMALL),
-        _classifier("mnist-classifier", epochs=10, warmup=450),
-        _classifier("cifar10-classifier", **_CIFAR),
-        _classifier("mnist-resnet", epochs=10, warmup=450),
-        _classifier("cifar10-resnet", **_CIFAR),
+        _recipe("digits-classifier", epochs=40, warmup=20, **_SMALL),
+        _recipe("mnist-classifier", epochs=10, warmup=450),
+        _recipe("cifar10-classifier", **_CIFAR),
+        _recipe("mnist-resnet", epochs=10, warmup=450),
+        _recipe("cifar10-resnet", **_CIFAR),
     )
 }

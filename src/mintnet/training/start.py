@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -12,20 +13,13 @@ import torch
 
 from mintnet.data import ImageData
 from mintnet.files import clear_scraps
+from mintnet.training import devices as places
 from mintnet.training.build import build_task, options_of_model, size_warning
 from mintnet.training.data import Order, describe, load_images
-from mintnet.training.devices import (
-    Devices,
-    chosen_precision,
-    cpu_threads,
-    fast_path,
-    float32_math,
-    is_first_process,
-    make_fabric,
-)
+from mintnet.training.devices import is_first_process
 from mintnet.training.folder import RunError, RunFolder, disk_errors
-from mintnet.training.loop import Run
-from mintnet.training.progress import Progress
+from mintnet.training.loop import Run, lacks_samples
+from mintnet.training.output import Progress
 from mintnet.training.recipe import Recipe, data_and_kind
 
 if TYPE_CHECKING:
@@ -59,8 +53,9 @@ def train(
         options["data"] = str(Path(options["data"]).expanduser().absolute())
     progress = progress if first and progress is not None else Progress()
     try:
-        with disk_errors(folder.path):
-            return _train(preset, folder, resume, progress, first, options)
+        with disk_errors(folder.path), folder.locked() if first else nullcontext():
+            # what the first process has written is no reason for the others to refuse
+            return _train(preset, folder, resume or not first, progress, options)
     except (ValueError, KeyboardInterrupt) as error:
         if first:
             raise
@@ -71,71 +66,66 @@ def train(
 
 
 def _train(
-    preset: str,
-    folder: RunFolder,
-    resume: bool,
-    progress: Progress,
-    first: bool,
-    options: dict[str, Any],
+    preset: str, folder: RunFolder, resume: bool, progress: Progress, options: dict[str, Any]
 ) -> dict[str, Any]:
-    resume = resume or not first  # what the first process has written is no reason to refuse
     recipe, saved = _recipe(preset, folder, resume, options)
+    if is_first_process():
+        clear_scraps(folder.path)
     name, _ = data_and_kind(preset)
     data = load_images(name, "train", recipe.data, size=recipe.size, grey=recipe.grey)
     facts = describe(recipe, data)
     if saved:
         _check_same_images(folder, saved["data"], facts)
     state = folder.read_checkpoint() if saved else None
-    devices = Devices(recipe.devices, recipe.nodes, recipe.accelerator)
-    precision: Any = chosen_precision(recipe.precision, devices)
+    devices = places.Devices(recipe.devices, recipe.nodes, recipe.accelerator)
+    precision: Any = places.chosen_precision(recipe.precision, devices)
     recipe = replace(recipe, precision=precision)
     order = Order(recipe, len(data))
     if saved:
         recipe = _extended(folder, recipe, order.per_epoch, saved["steps"])
     task = build_task(replace(recipe, init=None) if state else recipe, data)
-    task.fast, words = fast_path(task, recipe.precision, devices, recipe.plain)
+    task.fast, path = places.fast_path(task, recipe.precision, devices, recipe.plain)
     total, begun = recipe.steps(order.per_epoch), state["step"] if state else 0
-    known: dict[str, Any] = {"preset": preset, "run": str(folder.path), "figure": task.figures[0]}
-    known |= {"resumed_from": begun if saved else None, "epochs": -(-total // order.per_epoch)}
-    if state and begun >= total:
+    figures: dict[str, Any] = {"preset": preset, "run": str(folder.path)}
+    figures |= {"figure": task.figures[0], "epochs": -(-total // order.per_epoch)}
+    figures |= {"resumed_from": begun if saved else None, "train": {}, "validation": {}}
+    if state and begun >= total and not lacks_samples(folder, recipe, begun, total):
         progress.note(f"{folder.path} is finished: {begun} steps; --epochs extends it")
-        return {**known, **_figures(folder, total, state)}
+        return {**figures, **_reached(folder, total, state)}
     mixed = recipe.precision == "bf16" and task.fast is None
-    fabric = make_fabric(devices, mixed)  # refuses devices before a file is there
+    fabric = places.make_fabric(devices, mixed)  # refuses devices before a file is there
     _check_same_start(fabric, folder, [begun, total, facts["checksum"]])
     if recipe.tensorboard:
         try:
             import_module("torch.utils.tensorboard")
         except ImportError:
             raise RunError("no TensorBoard: pip install 'mintnet[tensorboard]'") from None
-    if first:
+    run = Run(recipe, data, order, task, folder, progress, fabric, state)  # refuses other networks
+    if fabric.is_global_zero:
         if saved.get("steps") != total:
             model = {**task.model.describe(), "parameters": task.model.parameter_count()}
-            content = {"recipe": asdict(recipe), "data": facts, "model": model, "steps": total}
-            folder.write(content)
+            folder.write({"recipe": asdict(recipe), "data": facts, "model": model, "steps": total})
         if saved:
-            clear_scraps(folder.path)
             folder.rewind_metrics(begun)
             progress.note(f"going on with {folder.path} at step {begun} of {total}")
-        for line in (*_first_words(recipe, data, order, new=not saved), words):
+        for line in (*_first_words(recipe, data, order, new=not saved), path):
             if line:
                 progress.note(line)
     with (
-        float32_math(tf32=recipe.precision in ("tf32", "bf16")),
-        cpu_threads(recipe.threads, data.images[0].numel()),
+        places.float32_math(tf32=recipe.precision in ("tf32", "bf16")),
+        places.cpu_threads(recipe.threads, data.images[0].numel()),
     ):
-        run = Run(recipe, data, order, task, folder, progress, fabric, state)
         run.fit()
-    last = {"train": run.train, "validation": run.validation}
-    return {**known, **_figures(folder, total, run.state()), **last}
+    figures |= {"train": run.train, "validation": run.validation}
+    return {**figures, **_reached(folder, total, asdict(run.at))}
 
 
-def _figures(folder: RunFolder, total: int, state: dict[str, Any]) -> dict[str, Any]:
+def _reached(folder: RunFolder, total: int, state: dict[str, Any]) -> dict[str, Any]:
     """What has been reached, as plain data."""
     left_out = sum(row["kind"] == "left out" for row in folder.metrics())
     reached = {name: state[name] for name in ("seconds", "best", "best_step")}
     reached |= {"steps": state["step"], "finished": state["step"] >= total}
-    return {"train": {}, "validation": {}, "steps_left_out": left_out, **reached}
+    return {"steps_left_out": left_out, **reached}
 
 
 def _recipe(

@@ -18,8 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from mintnet.graphs import capture
-from mintnet.training.augment import augmented
-from mintnet.training.data import stream
+from mintnet.training.data import augmented, stream
 from mintnet.training.optimizers import load_state, make_optimizer
 from mintnet.training.recipe import Recipe
 from mintnet.training.task import Batch, Task
@@ -136,11 +135,10 @@ class Step:
     def _fill(self, images: Tensor, labels: Tensor | None, index: Tensor) -> None:
         """Put a batch where the captured step reads it."""
         if self.batch is None:
-            images, index = images.to(self.device, copy=True), index.to(self.device, copy=True)
-            labels = None if labels is None else labels.to(self.device, copy=True)
+            place = [torch.empty_like(t, device=self.device) for t in (images, index)]
+            known = None if labels is None else torch.empty_like(labels, device=self.device)
             seed = stream(self.recipe.seed, "noise")
-            self.batch = Batch(images, labels, index, seed, draw=self.epoch)
-            return
+            self.batch = Batch(place[0], known, place[1], seed, draw=self.epoch)
         self.batch.images.copy_(images, non_blocking=True)
         self.batch.index.copy_(index, non_blocking=True)
         if self.batch.labels is not None and labels is not None:
@@ -196,6 +194,9 @@ class Step:
         if self.recipe.ema:
             self.averaged.model.load_state_dict(state["averaged"])
         load_state(self.optimizer, state["optimizer"])
+        for weight, moments in self.optimizer.state.items():
+            if any(moment.dim() and moment.shape != weight.shape for moment in moments.values()):
+                raise ValueError("moments of the optimizer have other shapes than the weights")
 
 
 def float_buffers(model: nn.Module) -> list[Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mintnet.data import ImageData
-from mintnet.models.fast import fast_transform, why_not_fast
+from mintnet.models.fast import fast_transform
 from mintnet.models.flow import Flow
 from mintnet.models.labelled import ImageClassifier
 from mintnet.models.noise import uniform_noise
@@ -69,9 +69,6 @@ class DensityTask:
         loss = -flow.log_density(pixels, transform, context=context)
         return {"loss": loss, "bpd": loss / (flow.dimensions * math.log(2))}
 
-    def why_not_fast(self) -> str:
-        return str(why_not_fast(self.model.net))
-
 
 class ClassificationTask:
     """Cross entropy: the loss is − log p of the true class, in nats, with smoothed labels.
@@ -101,9 +98,6 @@ class ClassificationTask:
             loss = (1 - self.label_smoothing) * nats - self.label_smoothing * log_probs.mean(1)
         wrong = log_probs.argmax(1) != batch.labels
         return {"loss": loss, "error": wrong.to(loss.dtype), "nats": nats}
-
-    def why_not_fast(self) -> str:
-        return ""
 
 
 Task = DensityTask | ClassificationTask
