@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count, repeat
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,6 +44,7 @@ def join_solutions(solutions: Sequence[Solution]) -> Solution:
         return solutions[0]
     columns = zip(*(solution.parts for solution in solutions), strict=True)
     parts = tuple(join_solutions(column) for column in columns)
+    joined: dict[str, Any]
     joined = {name: torch.cat([getattr(each, name) for each in solutions]) for name in FIELDS}
     return Solution(name=solutions[0].name, parts=parts, **joined)
 
