@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+from torch.distributions import Distribution
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mintnet.models import Flow
@@ -90,6 +91,19 @@ def capturable() -> Callable[[], Capturable]:
 
 
 recordable = capturable
+
+
+@pytest.fixture
+def zuko():
+    """zuko changes torch's Distribution when it is imported: for these tests alone."""
+    names = ("_validate_args", "arg_constraints")
+    kept = [Distribution.__dict__[name] for name in names]
+    module = pytest.importorskip("zuko")
+    for name, value in zip(names, (False, {}), strict=True):
+        setattr(Distribution, name, value)
+    yield module
+    for name, value in zip(names, kept, strict=True):
+        setattr(Distribution, name, value)
 
 
 @pytest.fixture

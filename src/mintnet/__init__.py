@@ -16,7 +16,7 @@ from mintnet.bijections import (
     paired_mint,
 )
 from mintnet.calculus import NotProvedError, OrderingError, Proof, certify, variable
-from mintnet.distributions import BijectionTransform, FlowDistribution
+from mintnet.distributions import BijectionTransform, FlowDistribution, accelerate
 from mintnet.flows import (
     FFJORD,
     MAF,
@@ -33,7 +33,7 @@ from mintnet.flows import (
     invertible_1x1,
     macow_unit,
 )
-from mintnet.models import Classifier, Flow, MintNet, ResNet, import_original
+from mintnet.models import Classifier, Flow, MintNet, ResNet, VectorFlow, import_original
 from mintnet.solvers import (
     Auto,
     Bisection,
@@ -87,7 +87,9 @@ __all__ = [
     "Squeeze",
     "Status",
     "StructureError",
+    "VectorFlow",
     "Wavefront",
+    "accelerate",
     "certify",
     "emerging_convolution",
     "glow_step",

@@ -255,3 +255,17 @@ def test_a_family_is_what_it_says(name: str) -> None:
     expected = torch.linalg.slogdet(jacobian(lambda x: net(x)[0], x))[1].detach()
     error = float((log_det - expected).abs().max())
     assert (error < 1e-8) is networks.FAMILIES[name].exact, error
+
+
+def test_accelerated_samples_are_compared_and_checked(zuko) -> None:
+    accelerate = bench.benchmarks("accelerate")
+    torch.manual_seed(0)
+    data = load("digits", "train")
+    flow = accelerate.zuko_flow("MAF", 16, 16)
+    pixels = accelerate.Pixels(data.images, data.levels, 4)
+    assert accelerate.train(flow, pixels, steps=3) < 3
+    found = accelerate.measure(flow, 16, compared=4, count=20)
+    assert found["largest_difference"] < 1e-4 and 2 < found["passes_per_layer"] < 16
+    counts = [found[f"samples_{name}"] for name in ("checked", "refused", "wrong")]
+    assert counts == [20, 0, 0]
+    assert found["worst_residual_float64"] < 1e-4

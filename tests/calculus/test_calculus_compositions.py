@@ -1,4 +1,4 @@
-"""Random compositions: slopes against autograd, bounds and verdicts against slopes."""
+"""Random compositions: slopes against autograd. The campaign of proofs checks their bounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from mintnet import calculus as ca
 from mintnet.calculus.expression import trace
@@ -71,16 +70,10 @@ def recipes(draw: st.DrawFn) -> Recipe:
     return Recipe(function, shape, upper)
 
 
-def _inputs(recipe: Recipe, size: float, batch: int = 4) -> Tensor:
-    generator = torch.Generator().manual_seed(batch)
-    unit = torch.rand(batch, *recipe.shape, generator=generator, dtype=torch.float64)
-    return size * (2 * unit - 1)
-
-
 @given(recipes())
 @settings(max_examples=80)
 def test_slopes_equal_autograd_and_jacobians_are_triangular(recipe: Recipe) -> None:
-    x = _inputs(recipe, 1.0, 1)
+    x = 2 * torch.rand(1, *recipe.shape, dtype=torch.float64) - 1
     with torch.no_grad():
         value = recipe.function(ca.variable(x))
     if not bool(value.data.isfinite().all()) or float(value.data.abs().max()) > 1e100:
@@ -93,70 +86,10 @@ def test_slopes_equal_autograd_and_jacobians_are_triangular(recipe: Recipe) -> N
     torch.testing.assert_close(
         value.slope.detach().flatten(), j.diagonal(), rtol=1e-9, atol=1e-13 * scale
     )
-    slopes = value.slope.detach()
-    if bool((slopes.abs() > 1e-200).all()):
-        expected = slopes.abs().log().sum()
-        torch.testing.assert_close(value.log_det()[0].detach(), expected)
-
-
-@given(recipes())
-@settings(max_examples=80)
-def test_bounds_and_verdicts_hold(recipe: Recipe) -> None:
-    proof = ca.certify(recipe.function, recipe.shape)
-    image = recipe.function(ca.unbounded(recipe.shape))
-    assert not bool((proof.low > proof.high).any())
-    for size in (1e-3, 1.0, 30.0, 1e3):
-        x = _inputs(recipe, size)
-        with torch.no_grad():
-            found = recipe.function(ca.variable(x))
-        for value, bounds in ((found.data, image.value), (found.slope, image.slope)):
-            known = value.isfinite()
-            # Room for the rounding of the numbers themselves, which are computed plainly.
-            slack = 1e-9 * value.abs() + 1e-9 * min(size, 1.0)
-            assert bool(((value >= bounds.low - slack) | ~known).all())
-            assert bool(((value <= bounds.high + slack) | ~known).all())
-        sign = found.slope.sign() * image.slope.sign
-        assert bool((sign >= 0).all()), "a slope has the wrong sign"
-        assert bool(((found.data.sign() * image.value.sign >= 0) | found.data.isnan()).all())
-
-
-@given(recipes())
-@settings(max_examples=60)
-def test_what_is_proved_onto_or_injective_is(recipe: Recipe) -> None:
-    """Along each coordinate, with the others fixed: strictly monotone; onto reaches far."""
-    proof = ca.certify(recipe.function, recipe.shape)
-    if not proof.injective:
-        return
-    x = _inputs(recipe, 1.0, 1)
-    index = torch.Generator().manual_seed(1)
-    place = int(torch.randint(x[0].numel(), (1,), generator=index))
-    ladder = torch.linspace(-4, 4, 9, dtype=torch.float64)
-    points = x.repeat(len(ladder), *(1,) * len(recipe.shape))
-    points.view(len(ladder), -1)[:, place] = ladder
-    with torch.no_grad():
-        y = recipe.function(ca.variable(points)).data.reshape(len(ladder), -1)[:, place]
-    steps = y.diff()
-    if not bool(y.isfinite().all()) or float(y.abs().max()) > 1e8:
-        return
-    tiny = 1e-12 * y.abs().max()
-    assert bool((steps >= -tiny).all() or (steps <= tiny).all())
-    verdict = int(proof.verdict.flatten()[place])
-    low = proof.low.flatten()[place], proof.high.flatten()[place]
-    least = float(torch.maximum(low[0], -low[1]))
-    if verdict == ca.Verdict.ONTO and least > 0:
-        assert bool((steps.abs() >= (1 - 1e-9) * least * 1.0 - tiny).all())
-
-
-@given(recipes())
-@settings(max_examples=40)
-def test_traces_have_one_input_and_sources_before_what_uses_them(recipe: Recipe) -> None:
     nodes = trace(recipe.function).nodes()
-    assert nodes[0].operation.value == "input" or nodes == [nodes[-1]]
-    assert sum(node.operation.value == "input" for node in nodes) == 1
-    seen: set[int] = set()
-    for node in nodes:
-        assert all(id(source) in seen for source in node.sources)
-        seen.add(id(node))
+    assert [node.operation.value for node in nodes].count("input") == 1
+    for place, node in enumerate(nodes):
+        assert all(source in nodes[:place] for source in node.sources)
 
 
 def test_operators_of_values() -> None:

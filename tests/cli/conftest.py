@@ -55,7 +55,7 @@ def mintnet(
         try:
             main([str(argument) for argument in arguments])
         except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 1
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
         return Outcome(code, *capsys.readouterr())
 
     return call

@@ -1,6 +1,7 @@
 """The commands on classifiers."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -87,8 +88,8 @@ def test_explain(mintnet, trained_classifier):
     pixels = (data.images[3, 0].double() * 255 / 16).round().byte().numpy()
     Image.fromarray(pixels).save("three.png")
     options = ["--out", "x.png", "--json", "f.json"]
-    code, _, err = mintnet("explain", trained_classifier, "digits:test:3", "three.png", *options)
-    assert code == 0, err
+    code, out, err = mintnet("explain", trained_classifier, "digits:test:3", "three.png", *options)
+    assert code == 0 and re.match(r"digits:test:3: \d, \d+\.\d %\n", out), err
     assert Image.open("x.png").size[0] > 300 and Image.open("x-2.png").size[0] > 300
     figures = json.loads(Path("f.json").read_text())
     one, two = (image["paths"] for image in figures["images"])
@@ -164,6 +165,30 @@ def test_pictures_that_cannot_be_read_truly_are_refused(tmp_path, raises_with):
     Image.fromarray(grey.astype(np.uint8)).save(tmp_path / "grey.png")
     with raises_with(ValueError, "(2, 8, 8)", "no picture files"):
         opened(Pixels((2, 8, 8))).picture(str(tmp_path / "grey.png"))
+
+
+def test_predict(mintnet, fails, trained_classifier):
+    data = load("digits", "test")
+    shade = (data.images[3, 0].double() * 255 / 16).round().byte().numpy()
+    Path("pictures").mkdir()
+    Image.fromarray(shade).save("pictures/a.png")
+    Image.fromarray(255 - shade).resize((40, 40)).save("pictures/b.png")
+    Path("pictures/notes.txt").write_text("words")
+    pictures = ["test:3", "pictures", "nowhere.png"]
+    code, out, err = mintnet("predict", trained_classifier, *pictures, "--json", "p.json")
+    assert code == 0, err
+    scores = Classifier.load(trained_classifier)(data.images[3:4])[0].detach().exp()
+    answer = f"{int(scores.argmax())}, {100 * float(scores.max()):.1f} %"
+    assert out.startswith(f"test:3: {answer}\npictures/a.png: {answer}\npictures/b.png: ")
+    assert "b.png looks inverted" in out and "a.png looks inverted" not in out
+    assert (
+        out.count("notes.txt: expected a picture") == 1 and "there is no picture nowhere.png" in out
+    )
+    found = json.loads(Path("p.json").read_text())
+    assert found["not_read"] == 2 and len(found["pictures"]) == 3
+    assert sum(found["pictures"][0]["probabilities"].values()) == pytest.approx(1)
+    code, out, err = mintnet("predict", trained_classifier, "pictures/notes.txt")
+    assert code == 1 and err == "mintnet: error: none of 1 pictures could be read\n"
 
 
 def test_import(mintnet, fixtures):

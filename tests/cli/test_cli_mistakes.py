@@ -53,7 +53,9 @@ MISTAKES = [
     (["sample", MODEL, "--out", "words.txt"], [".png", "words.txt"]),
     (["sample", MODEL, "--out", "s.unheard-of"], ["unheard-of"]),
     (["sample", MODEL, "-n", 2, "--out", "words.txt/s.png"], ["words.txt/s.png"]),
-    (["sample", MODEL, "--temperature", -1], ["temperature"]),
+    (["sample", MODEL, "--temperature", -1], ["error: --temperature"]),
+    (["train", "digits", "--learning-rate", -1, "--run", "r"], ["error: --learning-rate"]),
+    (["predict", MODEL, "test:0"], ["density model", "classifier"]),
     (["sample", MODEL, "--solver", "fixed-point", "--step", 3.5], ["1/3.5"]),
     (["sample", MODEL, "--step", 0.5], ["--step belongs to", "--solver fixed-point"]),
     (["verify", MODEL, "--solver-steps", 5], ["--solver-steps belongs to"]),
@@ -148,10 +150,19 @@ def test_not_verified_writes_nothing(fails, model):
     assert not Path("samples.png").exists()
 
 
-def test_wrong_calls_end_with_2(mintnet, model):
-    for arguments in (["smaple"], ["sample"], ["sample", model, "--tempo", "3"], ["data"]):
+def test_wrong_calls_end_with_2_and_one_line(mintnet, model):
+    for arguments, words in (
+        (["smaple"], "did you mean sample?"),
+        (["sample"], "MODEL"),
+        (["sample", model, "--tempo", "3"], "--tempo"),
+        (["sample", model, "--solver", "best"], "'best'"),
+        (["sample", model, "--seed", "1.5"], "expected --seed INT; got '1.5'"),
+        (["train", "digits", "--epochs", "ten"], "expected --epochs INT; got 'ten'"),
+        (["data"], "NAME"),
+    ):
         code, _, err = mintnet(*arguments)
-        assert code == 2 and err and "Traceback" not in err
+        assert code == 2 and err.startswith("mintnet: error: ") and err.count("\n") == 1, err
+        assert words in err
 
 
 def test_full_disk_keeps_what_was_there(fails, model):
@@ -218,6 +229,15 @@ def test_interrupt_is_no_error(mintnet, model, monkeypatch):
     monkeypatch.setattr(Flow, "solve", raising(KeyboardInterrupt()))
     code, _, err = mintnet("sample", model)
     assert code == 130 and err == "mintnet: interrupted\n"
+
+
+def test_interrupt_while_torch_is_imported():
+    words = "import sys, signal, mintnet_command; sys.modules['mintnet'] = None\n"
+    words += "class Stop:\n    def find_spec(*_):\n        signal.raise_signal(signal.SIGINT)\n"
+    words += "del sys.modules['mintnet']; sys.meta_path.insert(0, Stop); mintnet_command.main()"
+    call = [sys.executable, "-c", words]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert done.returncode == 130 and done.stderr == "mintnet: interrupted\n"
 
 
 def test_what_shows_its_traceback(mintnet, model, monkeypatch):

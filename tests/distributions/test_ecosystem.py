@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.distributions import Distribution, Independent, Normal
+from torch.distributions import Independent, Normal
 
 from mintnet import BijectionTransform, Flow, FlowDistribution, MintLayer, MintNet
 from mintnet.models import MintNetConfig
@@ -13,19 +13,6 @@ from registry import away_from_zero
 def net() -> MintNet:
     made = MintNet(MintNetConfig((1, 4, 4), (1, 1), (3, 1))).double()
     return away_from_zero(made, 5, 0.8).eval()
-
-
-@pytest.fixture
-def zuko():
-    """zuko changes torch's Distribution when it is imported: for these tests alone."""
-    names = ("_validate_args", "arg_constraints")
-    kept = [Distribution.__dict__[name] for name in names]
-    module = pytest.importorskip("zuko")
-    for name, value in zip(names, (False, {}), strict=True):
-        setattr(Distribution, name, value)
-    yield module
-    for name, value in zip(names, kept, strict=True):
-        setattr(Distribution, name, value)
 
 
 @pytest.fixture

@@ -34,9 +34,13 @@ def figures() -> Iterator[ModuleType]:
 
 
 @pytest.mark.parametrize("page", [*filter(blocks_of, PAGES)], ids=lambda page: page.name)
-def test_examples_run_and_print_what_the_page_says(page: Path, monkeypatch, tmp_path) -> None:
+def test_examples_run_and_print_what_the_page_says(
+    page: Path, monkeypatch, tmp_path, request
+) -> None:
     monkeypatch.chdir(tmp_path)
     text = page.read_text(encoding="utf-8")
+    if "import zuko" in text:
+        request.getfixturevalue("zuko")  # which changes torch's distributions
     names: dict[str, object] = {"__name__": "example"}
     for number, block in enumerate(blocks_of(page), 1):
         printed = io.StringIO()

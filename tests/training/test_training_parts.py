@@ -95,8 +95,11 @@ def test_what_a_run_leaves(tmp_path, tiny):
     assert sorted(path.name for path in folder.samples.iterdir()) == names
     assert not (folder.path / "tensorboard").exists()
     assert figures["best"] == figures["validation"]["bpd"]
+    held = round(len(load("digits", "train")) * folder.read()["recipe"]["validation"])
     for place in (folder.path, folder.last, folder.best):
-        assert Flow.load(place).shape == (1, 8, 8)
+        flow = Flow.load(place)
+        assert flow.shape == (1, 8, 8)
+        assert flow.scores is not None and len(flow.scores["statistics"]) == held
 
 
 def test_curves_for_tensorboard(tmp_path, tiny, monkeypatch):

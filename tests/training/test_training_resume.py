@@ -1,19 +1,15 @@
 """Kill, Ctrl-C and resume; runs that are extended, and runs that start from a model."""
 
 import os
-import random
 import signal
 import time
 
 import pytest
 import torch
 from training_processes import (
-    TINY,
     before_step,
     contents,
-    finish,
     same_state,
-    start,
     state,
     stopped_at,
 )
@@ -22,30 +18,6 @@ from mintnet.data import load
 from mintnet.models import Flow
 from mintnet.training import RunError, RunFolder, train
 from mintnet.training.output import Sampler
-
-
-def test_killed_and_resumed_is_bit_identical(tmp_path):
-    options = {**TINY, "preset": "digits", "epochs": 3, "ema": 0.99, "clip": 100.0}
-    options["checkpoint_every"] = 7
-    undisturbed = start(run=str(tmp_path / "whole"), **options)
-    killed = start(run=str(tmp_path / "killed"), **options)
-    while not (tmp_path / "killed" / "checkpoint.pt").exists() and killed.poll() is None:
-        time.sleep(0.01)
-    time.sleep(random.random())
-    killed.send_signal(signal.SIGKILL)
-    assert killed.wait() == -signal.SIGKILL, killed.communicate()[1]
-    step = state(tmp_path / "killed")["step"]
-    figures = finish(start(run=str(tmp_path / "killed"), resume=True, **options))
-    assert figures["resumed_from"] == step and 0 < step < figures["steps"]
-    assert finish(undisturbed)["steps"] == figures["steps"]
-    assert same_state(tmp_path / "whole", tmp_path / "killed")
-    for name in ("last", "best"):
-        whole, again = (tmp_path / run / name / "model.safetensors" for run in ("whole", "killed"))
-        assert whole.read_bytes() == again.read_bytes()
-    rows = [RunFolder(tmp_path / run).metrics() for run in ("whole", "killed")]
-    assert [r["step"] for r in rows[0]] == [r["step"] for r in rows[1]]
-    one, two = ([r["bpd"] for r in part] for part in rows)
-    assert one == two  # also of the training images of an epoch that was broken off
 
 
 def interrupt(*_):

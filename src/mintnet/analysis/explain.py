@@ -84,7 +84,7 @@ class Explainer:
         (True, True)
     """
 
-    def __init__(self, classifier: Classifier, solver: Solver | None = None, rounds: int = 24):
+    def __init__(self, classifier: Classifier, solver: Solver | None = None, rounds: int = 8):
         if classifier.training:
             raise ValueError("pictures are explained in evaluation mode; call .eval() first")
         self.model = copy.deepcopy(classifier).double().requires_grad_(False)
@@ -102,12 +102,11 @@ class Explainer:
         goal, target = self._prepared(partner), self.model.logits(x)[0]
         every = torch.eye(self.model.classes, dtype=x.dtype, device=x.device)
         scale = float((self.model.logits(goal)[0] - target).abs().max())
-        equal, places = torch.zeros_like(target, dtype=torch.bool), [x]
-        for share in shares:
-            wish = x + share * (goal - x)
-            places.append(self.search.approach(places[-1], wish, every, target, scale, equal))
+        goals = [(x + share * (goal - x), target) for share in shares]
+        equal = torch.zeros_like(target, dtype=torch.bool)
+        places = self.search.path(x, every, scale, equal, goals)
         note = "towards the picture on the right, as far as it goes while all logits stay"
-        title, steps = "What the classifier cannot tell apart", self._invert(places[1:], x, shares)
+        title, steps = "What the classifier cannot tell apart", self._invert(places, x, shares)
         return Path(title, note, start, steps, partner.cpu())
 
     def towards(self, image: Tensor, label: int, shares: Sequence[float] = SHARES) -> Path:
@@ -125,13 +124,11 @@ class Explainer:
         rows = -torch.eye(classes, dtype=x.dtype, device=x.device)[others]
         rows[:, label] = 1.0
         at_least = torch.arange(len(rows), device=x.device) > 0
-        begin, places = (rows @ self.model.logits(x)[0])[0], [x]
-        scale = 2 * abs(float(begin))
-        for share in shares:
-            target = (begin * (1 - 2 * share)).expand(len(rows))
-            places.append(self.search.approach(places[-1], x, rows, target, scale, at_least))
+        begin = (rows @ self.model.logits(x)[0])[0]
+        goals = [(x, (begin * (1 - 2 * share)).expand(len(rows))) for share in shares]
+        places = self.search.path(x, rows, 2 * abs(float(begin)), at_least, goals)
         note = "the least change of pixels that moves the logits of the two classes past each other"
-        steps = self._invert(places[1:], x, shares)
+        steps = self._invert(places, x, shares)
         return Path(f"The way to class {label}", note, start, steps)
 
     def _begin(self, image: Tensor) -> tuple[Tensor, Shown]:

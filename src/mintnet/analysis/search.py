@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 
 from mintnet.models import Classifier
 
+Goal = tuple[Tensor, Tensor]
 PIXEL_WEIGHT = 3e-4  # of squared changes of pixels against those of logits, as shares of ``scale``
 TAPS = torch.exp(-0.5 * torch.arange(-3, 4, dtype=torch.float64) ** 2)
 """A Gaussian of width 1: of two changes that do the same to the logits, the smoother is taken."""
@@ -27,46 +29,50 @@ class Search:
         ends = ends.expand(2, model.shape[0])[..., None, None]
         self.low, self.high = model.pixels.normalized(ends)
 
-    def approach(
-        self, x: Tensor, wish: Tensor, rows: Tensor, target: Tensor, scale: float, at_least: Tensor
-    ) -> Tensor:
-        """A picture near ``wish`` whose logits l fulfil rows · l = target, pixels in range.
+    def path(
+        self, x: Tensor, rows: Tensor, scale: float, at_least: Tensor, goals: Sequence[Goal]
+    ) -> list[Tensor]:
+        """Pictures from x on, one for each goal, a wish and a target: near the wish, with logits l
+        that fulfil rows · l = target, pixels in range.
 
-        Damped Gauss-Newton steps from x on ½ ‖rows · l − target‖² + ½ μ ‖x − wish‖², where μ goes
-        with the square of ``scale``, the size of the changes of logits that matter. Rows that are
+        Damped Gauss-Newton steps on ½ ‖rows · l − target‖² + ½ μ ‖x − wish‖², where μ goes with
+        the square of ``scale``, the size of the changes of logits that matter. Rows that are
         marked in ``at_least`` fulfil rows · l ≥ target instead. After a step that helps, gradients
         get Broyden's update; they are computed again where a step brings little.
         """
-        mu = PIXEL_WEIGHT * max(scale, 1e-6) ** 2
-
-        def missing(value: Tensor) -> Tensor:
-            return torch.where(at_least, (target - value).clamp(min=0), target - value)
-
-        def merit(value: Tensor, at: Tensor) -> float:
-            far = (at - wish).square().sum()
-            return float(0.5 * missing(value).square().sum() + 0.5 * mu * far)
-
+        mu, found, exact = PIXEL_WEIGHT * max(scale, 1e-6) ** 2, [], True
         value, slopes = self._linearized(x, rows)
-        best, damping, exact = merit(value, x), 0.1 * mu, True
-        for _ in range(self.rounds):
-            left = missing(value)
-            asked = ~at_least | (left > 0)
-            step = self._step(x, wish, slopes[asked], left[asked], mu, damping)
-            trial = torch.maximum(torch.minimum(x + step, self.high), self.low)
-            reached = rows @ self._logits(trial)[0]
-            gain = best - merit(reached, trial)
-            little, damping = gain < 1e-3 * best, 5 * damping
-            if gain > 0:
-                step = trial - x
-                wrong = reached - value - slopes.flatten(1) @ step.flatten()
-                slopes = slopes + wrong[:, None, None, None] * step / step.square().sum()
-                x, value, best, damping = trial, reached, best - gain, max(damping / 25, 1e-3 * mu)
-            if little and exact and gain > 0:
-                break
-            if little and not exact:
-                value, slopes = self._linearized(x, rows)
-            exact = little
-        return x
+        for wish, target in goals:
+
+            def missing(value: Tensor, target: Tensor = target) -> Tensor:
+                return torch.where(at_least, (target - value).clamp(min=0), target - value)
+
+            def merit(value: Tensor, at: Tensor, wish: Tensor = wish) -> float:
+                far = (at - wish).square().sum()
+                return float(0.5 * missing(value).square().sum() + 0.5 * mu * far)
+
+            best, damping = merit(value, x), 0.1 * mu
+            for _ in range(self.rounds):
+                left = missing(value)
+                asked = ~at_least | (left > 0)
+                step = self._step(x, wish, slopes[asked], left[asked], mu, damping)
+                trial = torch.maximum(torch.minimum(x + step, self.high), self.low)
+                reached = rows @ self._logits(trial)[0]
+                gain = best - merit(reached, trial)
+                little, damping = gain < 1e-3 * best, 5 * damping
+                if gain > 0:
+                    step = trial - x
+                    wrong = reached - value - slopes.flatten(1) @ step.flatten()
+                    slopes = slopes + wrong[:, None, None, None] * step / step.square().sum()
+                    x, value, best = trial, reached, best - gain
+                    damping = max(damping / 25, 1e-3 * mu)
+                if little and exact and gain > 0:
+                    break
+                if little and not exact:
+                    value, slopes = self._linearized(x, rows)
+                exact = little
+            found.append(x)
+        return found
 
     def _step(
         self, x: Tensor, wish: Tensor, slopes: Tensor, left: Tensor, mu: float, damping: float

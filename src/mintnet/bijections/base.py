@@ -222,8 +222,8 @@ def check_input(
         )
     if event_shape is None and x.dim() < 2:
         raise ValueError(f"{name} expects a batch of samples; got shape {tuple(x.shape)}")
-    if not finite or torch.compiler.is_compiling() or is_capturing(x):
-        return  # reading a value back is not possible here; it was checked before
+    if not finite or unreadable(x):
+        return
     if not bool(x.isfinite().all()):
         bad = (~x.flatten(1).isfinite().all(1)).nonzero().flatten().tolist()
         raise ValueError(
@@ -268,6 +268,12 @@ def _within_image(z: Tensor, low: Tensor | float, high: Tensor | float) -> tuple
         f"lie between {float(least[place]):g} and {float(most[place]):g} there."
     )
     return z.masked_fill(outside, float("nan")), remark
+
+
+def unreadable(x: Tensor) -> bool:
+    """Whether values cannot be read back, so that what needs them was checked before."""
+    vectorized = torch._C._functorch.is_batchedtensor(x)  # inside torch.vmap
+    return is_capturing(x) or torch.compiler.is_compiling() or vectorized
 
 
 def _refuse_batch_statistics(module: nn.Module) -> None:

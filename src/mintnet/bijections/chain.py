@@ -62,7 +62,7 @@ class Chain(Bijection):
         return next((p for p in reversed(leaves) if not p.permutes), leaves[-1]).codomain
 
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        total = x.new_zeros(len(x))
+        total = x.new_zeros(x.shape[0])
         for part in self:
             x, log_det = part.transform(x)
             total = total + log_det

@@ -68,6 +68,8 @@ class MixtureNetwork(nn.Module):
             convolutions.append(MaskedConvolution(channels, 2 * filters, filters, wide, upper, 0.1))
         head = MaskedConvolution(channels, 3 * components, filters, point, upper, 0.02)
         convolutions.append(head)
+        if dense:  # after the normalization, one number without a bias has its sign alone
+            nn.init.normal_(convolutions[0].bias)
         self.convolutions: list[MaskedConvolution]
         self.convolutions = nn.ModuleList(convolutions)  # type: ignore[assignment]
         shifts = nn.Parameter(torch.zeros(blocks, channels * filters, context)) if context else None
@@ -88,7 +90,7 @@ class MixtureNetwork(nn.Module):
         if context is None or self.shifts is None:
             return None
         shifts = torch.einsum("nhf,bf->nbh", self.shifts, context.to(self.shifts.dtype))
-        return shifts.reshape(self.blocks, len(context), self.channels, self.filters)
+        return shifts.reshape(self.blocks, context.shape[0], self.channels, self.filters)
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Raw parameters. Shapes: (batch, C, H, W) → (batch, C, 3·M, H·W); of vectors H·W = 1."""

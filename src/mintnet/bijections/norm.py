@@ -91,7 +91,7 @@ class FirstBatchScaling(EntrywiseBijection):
 
     def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if self.training and not bool(self.is_set):
-            self._set_from(x)
+            self.set_from(x)
         shift, log_scale = (self._like(x, values) for values in (self.shift, self.log_scale))
         return (x + shift) * log_scale.exp(), log_scale.expand_as(x)
 
@@ -104,7 +104,8 @@ class FirstBatchScaling(EntrywiseBijection):
         return z * self._like(z, -self.log_scale).exp() - self._like(z, self.shift)
 
     @torch.no_grad()
-    def _set_from(self, x: Tensor) -> None:
+    def set_from(self, x: Tensor) -> None:
+        """Set s and b from a batch."""
         axes = (0, *range(1 + self.shift.dim(), x.dim()))  # all but those of the weights
         deviation = x.std(axes, unbiased=False)
         if not bool((deviation > 0).all()):

@@ -22,7 +22,7 @@ class Permutation(AnalyticBijection):
         """The entries of x at their new places."""
 
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.value(x), x.new_zeros(len(x))
+        return self.value(x), x.new_zeros(x.shape[0])
 
     def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.value(x), torch.zeros_like(x)

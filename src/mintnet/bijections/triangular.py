@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from mintnet.bijections.base import Bijection
+from mintnet.bijections.base import Bijection, unreadable
 from mintnet.calculus import LOWER, Function, Ordering, Proof, Quantity, certify, variable
 from mintnet.calculus.expression import trace
+from mintnet.calculus.value import within_range
 from mintnet.solvers import (
+    REALS,
     Auto,
     ChannelBlocks,
     Evaluate,
@@ -46,6 +48,7 @@ class TriangularBijection(Bijection):
 
     event_shape: tuple[int, ...]
     ordering: Ordering
+    _proof: Proof | None = None
     work: float = 0.0
     """Multiplications and additions of one evaluation for one sample; 0 if they are not known."""
 
@@ -61,20 +64,37 @@ class TriangularBijection(Bijection):
 
     def evaluator(self) -> Evaluate:
         """x ↦ (f(x), diag J(x)) for the weights as they are; solvers call it many times."""
+        expression = trace(self.function)
 
         def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
-            y = self.function(variable(x))
+            y = expression.on(variable(x))
             return y.data, y.slope
 
         return evaluate
 
     def evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """f(x) and diag J(x), both of the shape of x."""
+        """f(x) and diag J(x), both of the shape of x; in evaluation mode the map is proved."""
+        if not self.training and not unreadable(x):
+            self.require_proof()
         return self.evaluator()(x)
 
     def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y, slope = self.evaluate(x)
-        return y, slope.abs().log()
+        logs = slope.abs().log()
+        if unreadable(x) or bool(within_range(logs)):
+            return y, logs
+        return self._exact_log_slopes(x)
+
+    def _exact_log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The same in float64, where slopes of x's own dtype would be 0 or infinite."""
+        y = trace(self.function).on(variable(x.double()))
+        logs = y.slope.abs().log()
+        if not unreadable(x) and not bool(y.data.isnan().any() | within_range(logs)):
+            raise ValueError(
+                f"the log-determinant of {self.name} is not finite: a slope is 0, or beyond the "
+                "range of float64"
+            )
+        return y.data.to(x), logs.to(x)
 
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y, slopes = self.log_slopes(x)
@@ -93,6 +113,15 @@ class TriangularBijection(Bijection):
         """What is proved of this map with its present weights, coordinate by coordinate."""
         return certify(self.function, self.event_shape)
 
+    def proof(self) -> Proof:
+        """What `certify` gives, made again only if something has changed that the map reads."""
+        if self._proof is None or not self._proof.holds_for(self.function):
+            self._proof = self.certify()
+        return self._proof
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_proof": None}  # what it is made of cannot always be copied
+
     def slope_bounds(self) -> tuple[Tensor, Tensor]:
         """Bounds of diag J that hold for every input, each of the shape of one sample."""
         proof = self.certify()
@@ -100,13 +129,17 @@ class TriangularBijection(Bijection):
 
     def slope_floor(self) -> tuple[Tensor, Tensor]:
         """A lower bound of |diag J|, 0 if none is known, and the sign of diag J."""
-        proof = self.certify()
+        proof = self.proof()
         sign = torch.where(proof.sign < 0, -1.0, 1.0)
         return torch.maximum(proof.low, -proof.high).clamp(min=0), sign
 
     def require_proof(self) -> None:
         """Raise `NotProvedError` unless the map is invertible with its present weights."""
-        self.certify().require_injective(self.name)
+        self.proof().require_injective(self.name)
+
+    def image(self) -> tuple[Tensor | float, Tensor | float]:
+        self.require_proof()  # where there is nothing to prove, the map is onto
+        return REALS if self._proof is None else (self._proof.least, self._proof.most)
 
     def blocks(self) -> ChannelBlocks | None:
         """The map in channel blocks that depend on earlier blocks alone, where it has them."""
@@ -146,8 +179,9 @@ class TriangularBijection(Bijection):
 class Composed(TriangularBijection):
     r"""A function of the calculus as a bijection, if it can be proved to be one.
 
-    The proof is made when the bijection is built, whenever it is inverted, and in evaluation mode
-    when its parameters or buffers have changed since the last proof.
+    The proof is made when the bijection is built. It is made again when the bijection is inverted,
+    or evaluated in evaluation mode, and something that the function is made of has changed. Slopes
+    are computed in float64.
 
     Args:
         function: a `Function`, or any callable written with the calculus.
@@ -178,37 +212,22 @@ class Composed(TriangularBijection):
             self.owner = function.__self__  # so that its weights belong to this module
         self.insist = insist
         self.ordering = trace(self.function).ordering or LOWER
-        self._proof: Proof
         self.require_proof()
 
     def function(self, x: Q) -> Q:
         return self.inner(x)  # type: ignore[no-any-return]
 
-    def evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if not self.training and self._versions() != self._proved_for:
-            self.require_proof()  # in training, weights change with every step
-        return super().evaluate(x)
+    def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.training and not unreadable(x):
+            self.require_proof()
+        return self._exact_log_slopes(x)
 
     @property
     def codomain(self) -> tuple[float, float]:
         self.require_proof()
-        return self._proof.image
-
-    def image(self) -> tuple[Tensor | float, Tensor | float]:
-        self.require_proof()
-        return self._proof.least, self._proof.most
-
-    def slope_floor(self) -> tuple[Tensor, Tensor]:
-        sign = torch.where(self._proof.sign < 0, -1.0, 1.0)
-        return torch.maximum(self._proof.low, -self._proof.high).clamp(min=0), sign
+        return self.proof().image
 
     def require_proof(self) -> None:
-        versions, proof = self._versions(), self.certify()
+        proof = self.proof()  # which also sees whether the parts fit
         if not self.insist:
-            proof.require_injective(type(self).__name__)
-        self._proof, self._proved_for = proof, versions
-
-    def _versions(self) -> list[tuple[int, int]]:
-        """Changes whenever a parameter or buffer is replaced or changed in place."""
-        tensors = (*self.parameters(), *self.buffers())
-        return [(t.data_ptr(), -1 if t.is_inference() else t._version) for t in tensors]
+            proof.require_injective(self.name)

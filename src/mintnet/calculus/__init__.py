@@ -15,11 +15,11 @@ from mintnet.calculus.elementwise import (
 )
 from mintnet.calculus.function import (
     Composition,
-    Constant,
     Function,
     Identity,
     Product,
     Scaled,
+    Shifted,
     Sum,
 )
 from mintnet.calculus.linear import Convolution, Dense, LinearMap, MaskedConv2d, MaskedLinear
@@ -44,7 +44,6 @@ __all__ = [
     "Arctan",
     "Composition",
     "Conditioner",
-    "Constant",
     "Convolution",
     "Dense",
     "Elementwise",
@@ -64,6 +63,7 @@ __all__ = [
     "Quantity",
     "Range",
     "Scaled",
+    "Shifted",
     "Sigmoid",
     "Softplus",
     "Sum",

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from mintnet.calculus.interval import INF, Interval
 from mintnet.calculus.ordering import Ordering, checkerboard
@@ -16,7 +17,8 @@ class Conditioner(nn.Module, ABC):
     """A network of which each output entry depends on strictly earlier input entries alone.
 
     Its slope is therefore exactly 0, whatever it computes; that is all that the calculus needs to
-    know. A subclass makes sure of it by the way in which it is built, not by its weights.
+    know. A subclass makes sure of it by the way in which it is built, not by its weights; every
+    proof of a function that uses it looks at its gradients (`check`).
 
     Attributes:
         ordering: the order in which "earlier" is meant.
@@ -37,6 +39,39 @@ class Conditioner(nn.Module, ABC):
     def value_range(self, shape: tuple[int, ...]) -> Interval:
         """Bounds of every output for all inputs and all weights, (1, *shape)."""
         return Interval.everything(shape)
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise ValueError if gradients at random inputs show that it reads what is not earlier.
+
+        Two inputs for each level are tried, of 64 levels at most.
+        """
+        levels, rank = self.levels(shape), self.ordering.rank(shape)
+        if bool((levels.flatten()[rank.flatten().argsort()].diff() < 0).any()):
+            raise ValueError(f"the levels of {self} do not rise along the {self.ordering}")
+        state = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        own = next((w for w in state.values() if w.is_floating_point()), torch.empty(0))
+        some = levels.unique()
+        some = some[torch.linspace(0, len(some) - 1, min(len(some), 64)).long()].repeat(2)
+        noise = torch.randn(len(some), *shape, generator=torch.Generator().manual_seed(0)).to(own)
+        some, levels = some.reshape(-1, *(1,) * len(shape)).to(own.device), levels.to(own.device)
+        with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=[]):
+            copies = {name: tensor.detach().clone() for name, tensor in state.items()}
+            data = noise.clone().requires_grad_()
+            found, again = (functional_call(self, copies, (data,)) for _ in range(2))
+            if [part.shape for part in found] != [data.shape] * self.outputs:
+                shapes = ", ".join(str(tuple(part.shape)) for part in found)
+                expected = f"{self.outputs} tensors of shape {tuple(data.shape)}"
+                raise ValueError(f"expected that {self} is {expected}; got {shapes}")
+            first, second = torch.stack(found), torch.stack(again)
+            total = (first * (levels == some)).sum() + 0 * data.sum()
+            read = torch.autograd.grad(total, data)[0].abs() > 0
+        if not self.training and not torch.equal(first.nan_to_num(), second.nan_to_num()):
+            raise ValueError(f"{self} is another one each time, so that nothing can be proved")
+        if bool((read & (levels >= some)).any()):
+            raise ValueError(
+                f"{self} depends on entries that are not earlier in the {self.ordering}: its slope "
+                "is not 0, and nothing can be proved. Mask what it reads."
+            )
 
     def __str__(self) -> str:
         return f"the output of {type(self).__name__}"

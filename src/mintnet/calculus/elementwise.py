@@ -53,10 +53,11 @@ class Elementwise(Function):
             at = torch.maximum(torch.minimum(torch.full_like(v.low, place), v.high), v.low)
             candidates.append(self.value_and_slope(at)[1])
         slopes = torch.stack(candidates)
+        low, high = slopes.amin(0), slopes.amax(0)
+        positive = (low >= 0).to(v.sign.dtype)  # not so where a parameter of h breaks its promise
+        least = torch.where(low >= 0, 0.0, -INF)
         return Interval.of(
-            widened(slopes.amin(0), -1, 0, INF),
-            widened(slopes.amax(0), +1, 0, INF),
-            torch.ones_like(v.sign),
+            widened(low, -1, -INF, INF).maximum(least), widened(high, +1, -INF, INF), positive
         )
 
     def _kept_sign(self, v: Interval) -> Tensor:
@@ -139,13 +140,14 @@ class Exp(Elementwise):
 
 
 class Arctan(Elementwise):
-    """arctan(v); slope 1 / (1 + v²)."""
+    """arctan(v); slope 1 / (1 + v²), also where v² overflows."""
 
     floor, ceiling = -1.5707963267948968, 1.5707963267948968
     peaks = (0.0,)
 
     def value_and_slope(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        return v.arctan(), 1 / (1 + v * v)
+        size = torch.hypot(v, torch.ones_like(v))
+        return v.arctan(), 1 / size / size
 
 
 ACTIVATIONS: dict[str, type[Elementwise]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import Tensor
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from mintnet.calculus.elementwise import Elementwise
     from mintnet.calculus.linear import LinearMap
     from mintnet.calculus.monotone import MonotoneMap
+
+
+Q = TypeVar("Q", bound=Quantity)
 
 
 class Operation(Enum):
@@ -31,6 +34,16 @@ class Operation(Enum):
     MULTIPLY = "multiply"
     SCALE = "scale"
     SHIFT = "shift"
+
+
+RULES = {
+    Operation.LINEAR: ("through", "linear"),
+    Operation.ELEMENTWISE: ("apply", "function"),
+    Operation.MONOTONE: ("through_monotone", "monotone"),
+    Operation.SCALE: ("scale", "constant"),
+    Operation.SHIFT: ("shift", "constant"),
+}
+"""What to call on one source, and with which part of the node."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,18 +103,42 @@ class Expression(Quantity):
 
     def nodes(self) -> list[Expression]:
         """All nodes that this one needs, itself last; sources come before what uses them."""
-        found: dict[int, Expression] = {}
+        found: dict[Expression, None] = {}
+        waiting = [self]
+        while waiting:
+            node = waiting[-1]
+            missing = [source for source in node.sources if source not in found]
+            waiting.extend(reversed(missing))
+            if not missing:
+                found[waiting.pop()] = None
+        return list(found)
 
-        def visit(node: Expression) -> None:
-            if id(node) not in found:
-                for source in node.sources:
-                    visit(source)
-                found[id(node)] = node
+    def on(self, x: Q) -> Q:
+        """The function at another kind of quantity: x stands for the input."""
+        found: dict[Expression, Any] = {}
+        networks: dict[tuple[Expression, int], tuple[Any, ...]] = {}
+        for node in self.nodes():
+            v, *rest = [found[source] for source in node.sources] or [x]
+            if node.operation in RULES:
+                rule, part = RULES[node.operation]
+                v = getattr(v, rule)(getattr(node, part))
+            elif node.conditioner is not None:
+                key = node.sources[0], id(node.conditioner)
+                if key not in networks:
+                    networks[key] = v.conditioned(node.conditioner)
+                v = networks[key][node.output]
+            elif rest:
+                v = v.add(*rest) if node.operation is Operation.ADD else v.multiply(*rest)
+            found[node] = v
+        return v  # type: ignore[no-any-return]
 
-        visit(self)
-        return list(found.values())
 
-
-def trace(function: Callable[[Expression], Expression]) -> Expression:
+def trace(function: Callable[[Any], Any]) -> Expression:
     """The expression of a function, by running it once on a symbol."""
-    return function(Expression(Operation.INPUT))
+    found = function(Expression(Operation.INPUT))
+    if not isinstance(found, Expression):
+        raise ValueError(
+            "a function of the calculus gives back a quantity made from its argument; got "
+            f"{type(found).__name__}"
+        )
+    return found

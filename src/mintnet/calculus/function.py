@@ -32,7 +32,7 @@ class Function(nn.Module, Arithmetic):
         """The image of a quantity: a value, a range or an expression."""
 
     def __add__(self, other: Function | Tensor | float) -> Function:
-        return Sum(self, _as_function(other))
+        return Sum(self, other) if isinstance(other, Function) else Shifted(self, other)
 
     def __mul__(self, other: Function | Tensor | float) -> Function:
         return Product(self, other) if isinstance(other, Function) else Scaled(self, other)
@@ -46,19 +46,6 @@ class Identity(Function):
 
     def forward(self, x: Q) -> Q:
         return x
-
-
-class Constant(Function):
-    """x ↦ c, a function with slope 0."""
-
-    value: Tensor | float
-
-    def __init__(self, value: Tensor | float) -> None:
-        super().__init__()
-        hold(self, "value", value)
-
-    def forward(self, x: Q) -> Q:
-        return x * 0.0 + self.value
 
 
 class _Pair(Function):
@@ -95,6 +82,20 @@ class Scaled(Function):
         return self.function(x) * self.factor  # type: ignore[no-any-return]
 
 
+class Shifted(Function):
+    """x ↦ f(x) + c, with c a number or one entry a coordinate."""
+
+    offset: Tensor | float
+
+    def __init__(self, function: Function, offset: Tensor | float) -> None:
+        super().__init__()
+        self.function = function
+        hold(self, "offset", offset)
+
+    def forward(self, x: Q) -> Q:
+        return self.function(x) + self.offset  # type: ignore[no-any-return]
+
+
 class Composition(Function):
     """The rule of composition: x ↦ g(f(x))."""
 
@@ -106,16 +107,10 @@ class Composition(Function):
         return self.outer(self.inner(x))  # type: ignore[no-any-return]
 
 
-def _as_function(value: Function | Tensor | float) -> Function:
-    if isinstance(value, Function):
-        return value
-    if isinstance(value, Tensor | float | int):
-        return Constant(value)
-    raise TypeError(f"expected a Function, a tensor or a number; got {type(value).__name__}")
-
-
 def hold(module: nn.Module, name: str, value: Tensor | float) -> None:
     """Keep a constant on a module so that tensors move and save with it."""
+    if not isinstance(value, Tensor | float | int):
+        raise TypeError(f"expected a Function, a tensor or a number; got {type(value).__name__}")
     if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
         module.register_buffer(name, value)
     else:

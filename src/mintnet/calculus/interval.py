@@ -78,14 +78,10 @@ class Interval:
         return Interval.of(low, high, positive.to(torch.int8) - negative.to(torch.int8))
 
     def __mul__(self, other: Interval) -> Interval:
-        corners = [(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
-        low = torch.stack([_multiply_down(a, b) for a, b in corners]).amin(0)
-        high = torch.stack([-_multiply_down(-a, b) for a, b in corners]).amax(0)
+        ends = torch.broadcast_tensors(self.low, self.high, other.low, other.high)
+        a, b = torch.stack(ends)[[0, 0, 1, 1]], torch.stack(ends)[[2, 3, 2, 3]]  # four corners
+        low, high = _multiply_down(a, b).amin(0), -_multiply_down(-a, b).amin(0)
         return Interval.of(low, high, self.sign * other.sign)
-
-    def reshape(self, *shape: int) -> Interval:
-        """The same intervals in another shape."""
-        return Interval(*(part.reshape(*shape) for part in (self.low, self.high, self.sign)))
 
 
 def linear_image(
@@ -95,9 +91,7 @@ def linear_image(
 
     Rounding of the sums is covered by the usual bound γ_n Σ|terms| and taken outwards.
     """
-    weight = torch.where(weight.isfinite(), weight.double(), float("nan"))
-    broken = apply(torch.ones_like(interval.low), weight.isnan().double()) > 0
-    weight = weight.nan_to_num(nan=0.0)
+    weight = weight.double()
     up, down = weight.clamp(min=0), weight.clamp(max=0)
 
     def total(of_low: Tensor, of_high: Tensor) -> Tensor:
@@ -111,14 +105,11 @@ def linear_image(
     low, high = _finite(interval.low), _finite(interval.high)
     terms = weight[0].numel()
     unit = 2.0**-53
-    error = (
-        2
-        * terms
-        * unit
-        / (1 - 2 * terms * unit)
-        * apply(torch.maximum(low.abs(), high.abs()), weight.abs())
-    )
-    error = error + terms * TINIEST * (apply((~interval.zero).double(), (weight != 0).double()) > 0)
+    share = 4 * terms * unit / (1 - 4 * terms * unit)
+    error = share * apply(torch.maximum(low.abs(), high.abs()), weight.abs())
+    # Each product may underflow, and then each of the few roundings that follow.
+    touched = apply((~interval.zero).double(), (weight != 0).double()) > 0
+    error = error + 4 * (terms + 1) * TINIEST * touched.double()
     lowest, highest = total(low, high) - error, total(high, low) + error
     can_be_negative = count(interval.low < 0, interval.high > 0) > 0
     can_be_positive = count(interval.high > 0, interval.low < 0) > 0
@@ -127,7 +118,6 @@ def linear_image(
     highest = torch.where(can_be_positive, highest, highest.clamp(max=0))
     lowest = torch.where(count(interval.low == -INF, interval.high == INF) > 0, -INF, lowest)
     highest = torch.where(count(interval.high == INF, interval.low == -INF) > 0, INF, highest)
-    lowest = torch.where(broken, float("nan"), lowest)
     positive = (count(interval.sign > 0, interval.sign < 0) > 0) & ~can_be_negative
     negative = (count(interval.sign < 0, interval.sign > 0) > 0) & ~can_be_positive
     return Interval.of(lowest, highest, positive.to(torch.int8) - negative.to(torch.int8))
@@ -135,7 +125,7 @@ def linear_image(
 
 def widened(value: Tensor, towards: float, floor: float, ceiling: float) -> Tensor:
     """A computed function value moved outwards past its rounding, within its analytic range."""
-    moved = value + (4 * 2.0**-52) * value.abs() * (1 if towards > 0 else -1)
+    moved = value + (16 * 2.0**-52 * value.abs() + 16 * TINIEST) * (1 if towards > 0 else -1)
     return torch.where(value.isinf(), value, moved).clamp(floor, ceiling)
 
 

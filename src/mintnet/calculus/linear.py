@@ -41,7 +41,7 @@ class LinearMap(ABC):
         image = self.apply(data)
         if self.bias is None:
             return image
-        return image + self.bias.reshape(-1, *(1,) * (data.dim() - 2))
+        return image + self.bias.to(data.dtype).reshape(-1, *(1,) * (data.dim() - 2))
 
     @abstractmethod
     def centre(self) -> Tensor:
@@ -76,7 +76,8 @@ class Convolution(LinearMap):
 
     def apply(self, data: Tensor, weight: Tensor | None = None) -> Tensor:
         radius = self.weight.shape[-1] // 2
-        return F.conv2d(data, self.weight if weight is None else weight, padding=radius)
+        weight = (self.weight if weight is None else weight).to(data.dtype)
+        return F.conv2d(data, weight, padding=radius)
 
     def centre(self) -> Tensor:
         radius = self.weight.shape[-1] // 2
@@ -101,7 +102,7 @@ class Dense(LinearMap):
     dimensions = 1
 
     def apply(self, data: Tensor, weight: Tensor | None = None) -> Tensor:
-        return data @ (self.weight if weight is None else weight).T
+        return data @ (self.weight if weight is None else weight).to(data.dtype).T
 
     def centre(self) -> Tensor:
         return self.weight

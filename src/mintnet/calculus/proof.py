@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mintnet.calculus.range import Range, unbounded
+from mintnet.calculus.expression import Expression, trace
+from mintnet.calculus.fingerprint import Fingerprint
+from mintnet.calculus.interval import INF, TINIEST
+from mintnet.calculus.range import unbounded
 
 
 class Verdict(IntEnum):
@@ -45,11 +50,16 @@ class Proof:
     blame: str | None
     least: Tensor
     most: Tensor
+    made_of: Fingerprint = field(repr=False)
 
     @property
     def image(self) -> tuple[float, float]:
         """Bounds of the values of all coordinates."""
         return float(self.least.min()), float(self.most.max())
+
+    def holds_for(self, function: Callable[[Any], Any]) -> bool:
+        """Whether nothing that the function is made of has changed since it was proved."""
+        return self.made_of.same(Fingerprint(*trace(function).nodes()))
 
     @property
     def onto(self) -> bool:
@@ -87,11 +97,11 @@ class Proof:
             )
 
 
-def certify(function: Callable[[Range], Range], shape: tuple[int, ...]) -> Proof:
+def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
     """Prove, from ranges of values and slopes over all inputs, what a function is.
 
     Args:
-        function: anything written with the calculus.
+        function: anything written with the calculus. It is traced, twice, and the trace is proved.
         shape: the shape of one sample, (C, H, W) or (D,).
 
     Examples:
@@ -103,19 +113,52 @@ def certify(function: Callable[[Range], Range], shape: tuple[int, ...]) -> Proof
         >>> certify(Identity() * Identity(), (3,)).injective
         False
     """
-    with torch.no_grad():
-        image = function(unbounded(shape))
+    shape = tuple(shape)
+    if not shape or any(not isinstance(size, int) or size < 1 for size in shape):
+        raise ValueError(f"expected the shape of one sample, (C, H, W) or (D,); got {shape}")
+    with torch.no_grad(), _gradual_underflow():
+        root = trace(function)
+        made_of = Fingerprint(*root.nodes()).kept()
+        if (fault := _fault(root)) is not None:
+            none, bound = torch.zeros(shape, dtype=torch.int8), torch.full(shape, INF).double()
+            return Proof(none, -bound, bound, none, fault, -bound, bound, made_of)
+        if not made_of.same(Fingerprint(*trace(function).nodes())):
+            raise ValueError(
+                "the function is another one each time that it is called, so that nothing can be "
+                "proved: take random numbers and counters out of it, and dropout in training mode"
+            )
+        image = root.on(unbounded(shape))
     slope = image.slope
-    if slope.low.shape[1:] != tuple(shape):
+    if slope.low.shape[1:] != shape:
         raise ValueError(
-            f"a bijection keeps the shape of its input; {tuple(shape)} became "
+            f"a bijection keeps the shape of its input; {shape} became "
             f"{tuple(slope.low.shape[1:])}. End with one copy of each channel (copies_out=1)."
         )
     bounded_away = (slope.low > 0) | (slope.high < 0)
     signed = slope.sign != 0
     onto = bounded_away | (image.affine & signed)
     verdict = signed.to(torch.int8) + (onto & signed).to(torch.int8)
-    low, high = slope.low[0], slope.high[0]
     blame = None if bool(signed.all()) else image.blame
-    least, most = image.value.low[0], image.value.high[0]
-    return Proof(verdict[0], low, high, slope.sign[0], blame, least, most)
+    values = image.value.low[0], image.value.high[0]
+    bounds = slope.low[0], slope.high[0], slope.sign[0]
+    return Proof(verdict[0], *bounds, blame, *values, made_of)
+
+
+def _fault(root: Expression) -> str | None:
+    """The first part that holds a number which is none, or None."""
+    for node in root.nodes():
+        part = node.linear or node.function or node.conditioner or node.monotone
+        if not Fingerprint(part, torch.as_tensor(node.constant)).finite:
+            return f"{part or 'a constant'} holds NaN or infinite numbers"
+    return None
+
+
+@contextmanager
+def _gradual_underflow() -> Iterator[None]:
+    """Keep subnormal numbers, which rounding outwards needs, if the program flushes them to 0."""
+    flushed = bool(torch.tensor(TINIEST, dtype=torch.float64) * 1.0 == 0)
+    torch.set_flush_denormal(False)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(flushed)

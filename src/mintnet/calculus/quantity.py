@@ -127,7 +127,9 @@ def fitting(constant: Tensor | float, event_shape: tuple[int, ...]) -> Tensor | 
 
 def check_groups(linear: LinearMap, groups: int | None, shape: tuple[int, ...]) -> None:
     """Raise unless a linear map fits a quantity of that shape (without its batch)."""
-    into = linear.weight.shape[1]
+    into, complex_weights = linear.weight.shape[1], linear.weight.is_complex()
+    if complex_weights or (linear.bias is not None and linear.bias.is_complex()):
+        raise ValueError(f"{linear} has complex weights; the calculus is one of real numbers")
     if groups not in (None, linear.groups) or shape[0] != into or len(shape) != linear.dimensions:
         copies = into // linear.groups
         raise ValueError(
@@ -137,9 +139,22 @@ def check_groups(linear: LinearMap, groups: int | None, shape: tuple[int, ...]) 
         )
 
 
+def check_same_shape(first: Tensor, second: Tensor, verb: str) -> None:
+    """Raise unless the two operands of a sum or product have one shape."""
+    if first.shape != second.shape:
+        raise ValueError(
+            f"cannot {verb} values of shapes {tuple(first.shape)} and {tuple(second.shape)}: both "
+            "need the same number of copies of each channel"
+        )
+
+
 def _constant(value: object) -> Tensor | float:
-    if isinstance(value, Tensor | float | int):
+    if isinstance(value, Tensor):
+        if value.is_complex():
+            raise ValueError(f"a constant of the calculus is real; got a tensor of {value.dtype}")
         return value
+    if isinstance(value, float | int):
+        return float(value)
     raise TypeError(
         f"expected a quantity of the calculus, a tensor or a number; got {type(value).__name__}"
     )

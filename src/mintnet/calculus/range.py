@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from mintnet.calculus.interval import INF, Interval, linear_image
+from mintnet.calculus.interval import Interval, linear_image
 from mintnet.calculus.ordering import Ordering, common
-from mintnet.calculus.quantity import Quantity, check_groups, fitting
+from mintnet.calculus.quantity import Quantity, check_groups, check_same_shape, fitting
 from mintnet.calculus.value import mix
 
 if TYPE_CHECKING:
@@ -48,8 +48,6 @@ class Range(Quantity):
             value = value + Interval.point(bias, value.low.shape)
         diagonal = linear.diagonal().detach().cpu().double()
         slope = linear_image(self.slope, diagonal, mix)
-        if linear.bias is not None:
-            slope = _unless_broken(slope, bias)
         curved = mix((~self.affine).double(), (diagonal != 0).double()) > 0
         ordering = common(self.ordering, linear.ordering)
         return self._result(value, slope, ~curved, ordering, f"{linear}: its terms", self)
@@ -61,29 +59,25 @@ class Range(Quantity):
 
     def conditioned(self, conditioner: Conditioner) -> tuple[Range, ...]:
         shape = tuple(self.value.low.shape[1:])
-        # A weight that is NaN or infinite: nothing is known of the network.
-        sound = all(bool(weight.isfinite().all()) for weight in conditioner.parameters())
-        slope = torch.full((1, *shape), 0.0 if sound else INF, dtype=torch.float64)
-        image = Range(
+        conditioner.check(shape)
+        ordering, constant = common(self.ordering, conditioner.ordering), torch.zeros(1, *shape)
+        value, slope, name = (
             conditioner.value_range(shape),
-            Interval.of(-slope, slope),
-            torch.full_like(slope, sound, dtype=torch.bool),
-            common(self.ordering, conditioner.ordering),
-            groups=self.groups,
-            maker=str(conditioner),
+            Interval.point(constant),
+            str(conditioner),
         )
+        image = Range(value, slope, constant == 0, ordering, groups=self.groups, maker=name)
         return (image,) * conditioner.outputs
 
     def through_monotone(self, function: MonotoneMap) -> Range:
         shape = tuple(self.value.low.shape[1:])
         slope = self.slope * function.slope_range(shape)
-        broken = any(not bool(tensor.isfinite().all()) for tensor in function.tensors())
-        slope = _unless_broken(slope, torch.tensor(INF if broken else 0.0))
         value, ordering = function.value_range(shape), common(self.ordering, function.ordering)
         curved = torch.zeros_like(self.affine)
         return self._result(value, slope, curved, ordering, f"{function}", self)
 
     def add(self, other: Range) -> Range:
+        check_same_shape(self.value.low, other.value.low, "add")
         value, slope = self.value + other.value, self.slope + other.slope
         affine = self.affine & other.affine
         ordering = common(self.ordering, other.ordering)
@@ -91,6 +85,7 @@ class Range(Quantity):
         return self._result(value, slope, affine, ordering, what, self, other)
 
     def multiply(self, other: Range) -> Range:
+        check_same_shape(self.value.low, other.value.low, "multiply")
         value = self.value * other.value
         slope = self.slope * other.value + self.value * other.slope
         affine = (self.affine & other.slope.zero) | (other.affine & self.slope.zero)
@@ -106,8 +101,7 @@ class Range(Quantity):
 
     def shift(self, offset: Tensor | float) -> Range:
         offset = fitting(offset, tuple(self.value.low.shape[1:]))
-        slope = _unless_broken(self.slope, torch.as_tensor(offset))
-        return replace(self, value=self.value + Interval.point(offset), slope=slope)
+        return replace(self, value=self.value + Interval.point(offset))
 
     @staticmethod
     def _result(
@@ -138,13 +132,6 @@ def unbounded(shape: tuple[int, ...]) -> Range:
     """
     ones = torch.ones(1, *shape, dtype=torch.float64)
     return Range(Interval.everything(shape), Interval.point(ones), ones.bool(), groups=shape[0])
-
-
-def _unless_broken(slope: Interval, offset: Tensor) -> Interval:
-    """Nothing is known where a constant is NaN or infinite."""
-    broken = ~offset.detach().cpu().isfinite().expand(slope.low.shape)
-    low = torch.where(broken, -INF, slope.low)
-    return Interval.of(low, torch.where(broken, INF, slope.high), slope.sign * ~broken)
 
 
 def _factor(part: Range) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mintnet.calculus.ordering import Ordering, common
-from mintnet.calculus.quantity import Quantity, check_groups, fitting
+from mintnet.calculus.quantity import Quantity, check_groups, check_same_shape, fitting
 
 if TYPE_CHECKING:
     from mintnet.calculus.conditioner import Conditioner
@@ -53,7 +54,8 @@ class Value(Quantity):
 
     def through(self, linear: LinearMap) -> Value:
         check_groups(linear, self.groups, tuple(self.data.shape[1:]))
-        slope, ordering = mix(self.slope, linear.diagonal()), common(self.ordering, linear.ordering)
+        slope = mix(self.slope, linear.diagonal().to(self.slope.dtype))
+        ordering = common(self.ordering, linear.ordering)
         return Value(linear(self.data), slope, ordering, linear.groups)
 
     def apply(self, function: Elementwise) -> Value:
@@ -62,21 +64,23 @@ class Value(Quantity):
 
     def conditioned(self, conditioner: Conditioner) -> tuple[Value, ...]:
         ordering, none = common(self.ordering, conditioner.ordering), torch.zeros_like(self.data)
-        return tuple(Value(part, none, ordering, self.groups) for part in conditioner(self.data))
+        parts = conditioner(_as(self.data, conditioner.parameters()))
+        return tuple(Value(part.to(none), none, ordering, self.groups) for part in parts)
 
     def through_monotone(self, function: MonotoneMap) -> Value:
-        data, slope = function.value_and_slope(self.data)
+        found = function.value_and_slope(_as(self.data, function.tensors()))
+        data, slope = (part.to(self.data) for part in found)
         ordering = common(self.ordering, function.ordering)
         return replace(self, data=data, slope=slope * self.slope, ordering=ordering)
 
     def add(self, other: Value) -> Value:
-        self._check_same_shape(other, "add")
+        check_same_shape(self.data, other.data, "add")
         ordering = common(self.ordering, other.ordering)
         data, slope = self.data + other.data, self.slope + other.slope
         return Value(data, slope, ordering, self.groups or other.groups)
 
     def multiply(self, other: Value) -> Value:
-        self._check_same_shape(other, "multiply")
+        check_same_shape(self.data, other.data, "multiply")
         slope = self.slope * other.data + self.data * other.slope
         ordering = common(self.ordering, other.ordering)
         return Value(self.data * other.data, slope, ordering, self.groups or other.groups)
@@ -91,14 +95,13 @@ class Value(Quantity):
 
     def log_det(self) -> Tensor:
         """Σ log |slope| over the entries of each sample. Shape: (batch,)."""
-        return self.slope.abs().log().flatten(1).sum(1)
-
-    def _check_same_shape(self, other: Value, verb: str) -> None:
-        if self.data.shape != other.data.shape:
+        logs = self.slope.abs().log()
+        if not bool(within_range(logs)):
             raise ValueError(
-                f"cannot {verb} values of shapes {tuple(self.data.shape)} and "
-                f"{tuple(other.data.shape)}: both need the same number of copies of each channel"
+                f"a slope is 0 or beyond the range of {self.slope.dtype}: take inputs in float64, "
+                "or a Composed, which does"
             )
+        return logs.flatten(1).sum(1)
 
 
 def variable(x: Tensor) -> Value:
@@ -109,6 +112,16 @@ def variable(x: Tensor) -> Value:
         tensor([[1., 1.]])
     """
     return Value(x, torch.ones_like(x), groups=x.shape[1])
+
+
+def within_range(logs: Tensor) -> Tensor:
+    """Whether all are logarithms of normal numbers, with relative accuracy, of their dtype."""
+    return (logs.abs() < -math.log(torch.finfo(logs.dtype).tiny)).all()
+
+
+def _as(data: Tensor, weights: Iterable[Tensor]) -> Tensor:
+    """Data in the dtype of the weights that are to see it."""
+    return data.to(next((w.dtype for w in weights if w.is_floating_point()), data.dtype))
 
 
 def mix(slope: Tensor, diagonal: Tensor) -> Tensor:

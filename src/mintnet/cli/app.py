@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr
+from dataclasses import is_dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
+from itertools import takewhile
 from typing import Annotated, Any, Union
 
 import tyro
 
 from mintnet.cli.command import Command, FlawedResult, origin
-from mintnet.cli.output import output_place, to_json
+from mintnet.cli.output import console, output_place, print_commands, to_json
 from mintnet.files import write_bytes
 
 COMMANDS = {
@@ -25,7 +31,9 @@ COMMANDS = {
     "verify": "mintnet.cli.invert:Verify",
     "tune-step": "mintnet.cli.invert:TuneStep",
     "report": "mintnet.cli.report:Report",
+    "predict": "mintnet.cli.predict:Predict",
     "explain": "mintnet.cli.explain:Explain",
+    "score": "mintnet.cli.score:Score",
     "info": "mintnet.cli.info:Info",
     "import-original": "mintnet.cli.info:ImportOriginal",
     "data get": "mintnet.cli.info:Get",
@@ -34,13 +42,25 @@ COMMANDS = {
     "bench invert": "mintnet.cli.bench:Invert",
     "bench properties": "mintnet.cli.bench:Properties",
     "bench families": "mintnet.cli.bench:Families",
+    "bench accelerate": "mintnet.cli.bench:Accelerate",
+    "bench score": "mintnet.cli.bench:Score",
     "studio": "mintnet.studio.command:Studio",
     "demo": "mintnet.cli.demo:Demo",
+    "doctor": "mintnet.cli.doctor:Doctor",
 }
 """Where each command is; a new one is a line here."""
 
 ABOUT = "Invertible networks: exact likelihoods, verified inverses. See also --version."
-EXTRAS = {  # ``cli`` has the modules that are not named here
+FIRST_STEPS = {
+    "mintnet demo": "everything once, small: three minutes",
+    "mintnet sample mnist -n 16": "new digits from a model that comes with the package",
+    "mintnet train folder --data PICTURES": "a model of your own pictures",
+    "mintnet doctor": "what this machine has, and what is missing",
+    "mintnet --help": "all commands; mintnet COMMAND --help for one of them",
+}
+EXTRAS = {
+    **dict.fromkeys(("tyro", "rich", "matplotlib", "PIL", "pooch", "jinja2"), "cli"),
+    "lightning_fabric": "cli",
     "gradio": "studio",
     "tensorboard": "tensorboard",
     "torchdiffeq": "ffjord",
@@ -58,8 +78,12 @@ def run(arguments: list[str]) -> None:
     if arguments == ["--version"]:
         print(f"mintnet {version('mintnet')}")
         return
+    if not arguments:
+        print_commands(console(), FIRST_STEPS)
+        return
+    command = None
     try:
-        command = parse(arguments or ["--help"])
+        command = parse(arguments)
         command.typed = shlex.join(["mintnet", *arguments])
         _run(command)
     except BrokenPipeError:
@@ -72,12 +96,12 @@ def run(arguments: list[str]) -> None:
     except Exception as error:
         if not _is_mistake(error) or os.environ.get("MINTNET_DEBUG") == "1":
             raise
-        print(f"mintnet: error: {_one_line(error)}", file=sys.stderr)
+        print(f"mintnet: error: {_with_dashes(_one_line(error), command)}", file=sys.stderr)
         raise SystemExit(1) from None
 
 
 def _run(command: Command) -> None:
-    """Run a command and write its figures, also where something in them failed."""
+    """Run a command, write its figures, also where something in them failed, and say what next."""
     if command.json is not None:
         output_place(command.json, "", option="--json")
     source = origin(command) if command.json is not None else {}
@@ -86,11 +110,15 @@ def _run(command: Command) -> None:
         figures = command.run()
     except FlawedResult as found:
         flaw, figures = found, found.figures
-    if command.json is not None:
+    if command.json is not None or command.then:
         from mintnet.training.devices import is_first_process
 
-        if is_first_process():
+        if is_first_process() and command.json is not None:
             write_bytes(command.json.expanduser(), to_json({**source, **figures}))
+        if is_first_process() and command.then and not flaw:
+            known = {name: shlex.quote(str(v)) for name, v in {**figures, **vars(command)}.items()}
+            then = command.then.format_map(known)
+            console().print(f"Next: {then}", style="dim", markup=False)
     sys.stdout.flush()
     if flaw is not None:
         raise flaw
@@ -111,14 +139,31 @@ def parse(arguments: Sequence[str]) -> Command:
     else:
         shown = [(other, other.removeprefix(name).strip()) for other in group]
         kind = Union[tuple(_choice(*pair) for pair in shown)]  # noqa: UP007
-    found: Command = tyro.cli(
-        kind,
-        prog=f"mintnet {name}".strip(),
-        description=None if name else ABOUT,
-        args=rest,
-        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff),
-    )
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            found: Command = tyro.cli(
+                kind,
+                prog=f"mintnet {name}".strip(),
+                description=None if name else ABOUT,
+                args=rest,
+                config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff),
+            )
+    except SystemExit as end:
+        if end.code:
+            print(f"mintnet: error: {_wrong_call(said.getvalue(), rest)}", file=sys.stderr)
+        raise
     return found
+
+
+def _wrong_call(box: str, rest: Sequence[str]) -> str:
+    """What is wrong with a call, in one line, from the box of several that tyro makes."""
+    lines = [line.strip(" │╭╮╰╯─") for line in box.splitlines()[1:]]
+    what = " ".join(takewhile(bool, lines))
+    if "Argument helptext:" in lines and (got := re.findall(r"'([^']*)'", what)):
+        return f"expected {lines[lines.index('Argument helptext:') + 1]}; got {got[-1]!r}"
+    near = get_close_matches(rest[0], COMMANDS, 1) if rest and "subcommands" in box else ()
+    return what + "".join(f"; did you mean {name}?" for name in near)
 
 
 def _load(name: str, arguments: Sequence[str] = ()) -> Any:
@@ -146,6 +191,15 @@ def _is_mistake(error: Exception) -> bool:
     if isinstance(error, ValueError | InversionError | OSError | MemoryError | SafetensorError):
         return True
     return type(error).__name__ == "OutOfMemoryError" or NO_MEMORY in str(error)  # torch's
+
+
+def _with_dashes(words: str, command: Command | None) -> str:
+    """A message of the library with its arguments named as the options of the command."""
+    groups = [value for value in vars(command).values() if is_dataclass(value)] if command else []
+    names = [name for group in (command, *groups) if group for name in vars(group)]
+    known = "|".join(name for name in names if name[-1] != "_" and name != "run_folder")
+    found = re.match(rf"({known})(?= )", words) if known else None
+    return f"--{found[1].replace('_', '-')}{words[found.end() :]}" if found else words
 
 
 def _one_line(error: Exception) -> str:

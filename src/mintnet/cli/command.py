@@ -42,6 +42,7 @@ class Command(ABC):
     """Write the figures into this file, as JSON."""
 
     typed = "mintnet"  # how it was called, for figures that are to be measured again
+    then = ""  # what to do next, with names of options and figures in braces
 
     @abstractmethod
     def run(self) -> dict[str, Any]:

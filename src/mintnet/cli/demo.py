@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from mintnet.cli.command import Command, Whole
-from mintnet.cli.output import console, strong
+from mintnet.cli.output import console, print_commands
 
 CREDIT = "LeCun, Cortes and Burges; CC BY-SA 3.0"
 
@@ -51,7 +51,14 @@ class Demo(Command):
         head("The report")
         figures |= self._report(out, run, figures)
         head("What to try next")
-        _next_steps(out, run)
+        commands = {
+            f"open {(run / 'report.html').resolve().as_uri()}": "the report, in a browser",
+            "mintnet sample mnist -n 16": "more digits",
+            "mintnet explain mnist-classifier test:7": "what a classifier sees in a picture",
+            "mintnet train folder --data PICTURES": "a model of your own pictures",
+            f"mintnet train digits --run {run} --resume --epochs 200": "train this one on",
+        }
+        print_commands(out, commands)
         return figures
 
     def _train(self, out: Console) -> dict[str, Any]:
@@ -158,16 +165,3 @@ def _baselines(out: Console) -> dict[str, float]:
     for name, value in found.items():
         out.print(f"{name}: {value:.3f} bits per dimension on the test images")
     return found
-
-
-def _next_steps(out: Console, run: Path) -> None:
-    lines = {
-        f"open {(run / 'report.html').resolve().as_uri()}": "the report, in a browser",
-        "mintnet sample mnist -n 16": "more digits",
-        "mintnet explain mnist-classifier test:7": "what a classifier sees in a picture",
-        "mintnet train folder --data PICTURES": "a model of your own pictures",
-        f"mintnet train digits --run {run} --resume --epochs 200": "train this one on",
-    }
-    width = max(map(len, lines))
-    for command, words in lines.items():
-        out.print(f"  {strong(command)}{' ' * (width - len(command))}  {words}")

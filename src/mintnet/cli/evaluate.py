@@ -52,6 +52,8 @@ class Evaluate(DataOptions, Command):
     out: File = None
     """The picture about a classifier; evaluation.png if not given, numbered if that is taken."""
 
+    then = "mintnet report {model}"
+
     def run(self) -> dict[str, Any]:
         opened = open_model(self.model, "cpu")  # `evaluate` moves it
         flow = isinstance(opened.model, Flow)

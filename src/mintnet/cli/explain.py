@@ -14,7 +14,8 @@ from mintnet.analysis import Explainer
 from mintnet.analysis.explain import Path as PicturePath
 from mintnet.cli.command import File, FlawedResult, Folder, ModelCommand, Name, Whole
 from mintnet.cli.model import OpenModel
-from mintnet.cli.output import Tasks, console, output_place, strong, write
+from mintnet.cli.output import Tasks, console, output_place, write
+from mintnet.cli.predict import print_answer
 from mintnet.figures import explanation_picture
 
 
@@ -28,7 +29,7 @@ class Explain(ModelCommand):
     """
 
     images: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="IMAGE…")]
-    """Picture files of the classifier's size, or places in a data set: mnist:test:7, or test:7."""
+    """Picture files, or places in a data set: mnist:test:7, or test:7."""
     towards: Whole = None
     """The class to go to; the second most probable if not given."""
     partner: Name = None
@@ -38,6 +39,8 @@ class Explain(ModelCommand):
     out: File = None
     """The picture; explanation.png if not given, numbered if that is taken; -2, -3, … is put into
     the name for further images."""
+
+    then = "mintnet explain {model} IMAGE --towards CLASS for the way to another class"
 
     def run(self) -> dict[str, Any]:
         if not self.images:
@@ -50,10 +53,12 @@ class Explain(ModelCommand):
         loaded = [opened.picture(name, self.data) for name in self.images]
         names, results, drawn = opened.class_names(), [], []
         for name, image, place in zip(self.images, loaded, places, strict=True):
+            back = explainer.there_and_back(image)
+            print_answer(out, opened, name, image, back.start.logits)
             with Tasks(out) as task:
-                paths = self._paths(out, opened, explainer, image, task)
+                paths = [back, *self._paths(out, opened, explainer, image, back, task)]
             title = f"{name}: what {opened.name} sees"
-            _print(out, name, paths, names)
+            _print(out, paths, names)
             write(out, place, explanation_picture(paths, opened.model.levels, names, title))
             drawn += [step for path in paths for step in path.steps]
             results.append({"image": name, "paths": [path.to_dict() for path in paths]})
@@ -67,10 +72,15 @@ class Explain(ModelCommand):
         return figures
 
     def _paths(
-        self, out: Console, opened: OpenModel, explainer: Explainer, image: Tensor, task: Tasks
+        self,
+        out: Console,
+        opened: OpenModel,
+        explainer: Explainer,
+        image: Tensor,
+        back: PicturePath,
+        task: Tasks,
     ) -> list[PicturePath]:
-        """The three answers."""
-        back = explainer.there_and_back(image)
+        """The other two answers."""
         order = back.start.logits.argsort(descending=True).tolist()
         label = order[1] if self.towards is None else self.towards
         if not 0 <= label < len(order) or label == order[0]:
@@ -82,7 +92,7 @@ class Explain(ModelCommand):
         task("what the classifier cannot tell apart")
         held = explainer.held(image, partner)
         task(f"the way to class {label}")
-        return [back, held, explainer.towards(image, label)]
+        return [held, explainer.towards(image, label)]
 
     def _partner(self, out: Console, opened: OpenModel, image: Tensor, label: int) -> Tensor:
         """Another picture to go to: the nearest test image of the class, where there is one."""
@@ -98,10 +108,8 @@ class Explain(ModelCommand):
         return data.images[place]
 
 
-def _print(out: Console, name: str, paths: list[PicturePath], names: tuple[str, ...]) -> None:
+def _print(out: Console, paths: list[PicturePath], names: tuple[str, ...]) -> None:
     """A line for each path: what its last picture is, or how many are not verified."""
-    start = paths[0].start
-    out.print(f"{strong(name)}: {escape(names[start.predicted])}, {100 * start.probability:.1f} %")
     for path in paths:
         last, lost = path.steps[-1], sum(not step.verified for step in path.steps)
         if lost:

@@ -41,6 +41,8 @@ class Sample(ModelCommand):
     batch_size: int = 64
     """How many to invert at a time."""
 
+    then = "mintnet interpolate {model}"
+
     def run(self) -> dict[str, Any]:
         check_positive(count=self.count, batch_size=self.batch_size)
         place, out = self._place(), console()
@@ -104,6 +106,8 @@ class Reconstruct(DataCommand):
     out: File = None
     """The picture; reconstructions.png if not given, numbered if that is taken."""
 
+    then = "mintnet verify {model}"
+
     def run(self) -> dict[str, Any]:
         check_positive(count=self.count, batch_size=self.batch_size)
         place = output_place(self.out, "reconstructions.png", PICTURES)
@@ -137,6 +141,8 @@ class Interpolate(DataCommand):
     """Draws the four images."""
     out: File = None
     """The picture; interpolation.png if not given, numbered if that is taken."""
+
+    then = "mintnet report {model}"
 
     def run(self) -> dict[str, Any]:
         place = output_place(self.out, "interpolation.png", PICTURES)

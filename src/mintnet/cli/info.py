@@ -27,6 +27,8 @@ class Info(Command):
     model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
     """A run folder, a saved model folder, or the name of a shipped model or a preset."""
 
+    then = "mintnet report {model}"
+
     def run(self) -> dict[str, Any]:
         model, config, origin = self._find()
         known = {"format", *model.describe()}
@@ -85,6 +87,8 @@ class ImportOriginal(Command):
     logit_lambda: Number = None
     """λ, if no .json beside the file says it; else 1e-6 for grey images and 0.05 for colour."""
 
+    then = "mintnet info {out}"
+
     def run(self) -> dict[str, Any]:
         if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
             raise ValueError(f"{self.out} is there already and not empty; name another folder")
@@ -113,6 +117,8 @@ class Get(Command):
     """digits, mnist, cifar10 or imagenet32."""
     folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")] = Path("data")
     """Where to; a subfolder of the set's name is made."""
+
+    then = "mintnet train {name} --data {folder}"
 
     def run(self) -> dict[str, Any]:
         out = console()

@@ -37,6 +37,8 @@ class Verify(DataCommand):
     """The plot, as .png, .svg or .pdf; invertibility.png if not given, numbered if that is taken.
     Of density models alone."""
 
+    then = "mintnet report {model}"
+
     def run(self) -> dict[str, Any]:
         check_positive(count=self.count, curve_images=self.curve_images)
         opened = self.open()
@@ -119,6 +121,8 @@ class TuneStep(DataCommand):
 
     count: Count = 16
     """How many images, from the first on."""
+
+    then = "mintnet verify {model} --solver fixed-point --step {step:.6}"
 
     def run(self) -> dict[str, Any]:
         steps = 120 if self.solver_steps is None else self.solver_steps

@@ -41,6 +41,13 @@ def strong(words: object) -> str:
     return f"[bold]{escape(str(words))}[/]"
 
 
+def print_commands(out: Console, commands: dict[str, str]) -> None:
+    """A line for each command, with words about it."""
+    width = max(map(len, commands))
+    for command, words in commands.items():
+        out.print(f"  {strong(command)}{' ' * (width - len(command))}  {words}")
+
+
 def print_table(out: Console, title: str, columns: Sequence[str], rows: Sequence[Any]) -> None:
     """A table; all columns but "what it is" are numbers."""
     table = Table(title=title, title_justify="left", title_style="bold")

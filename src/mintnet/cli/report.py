@@ -31,6 +31,8 @@ class Report(DataCommand):
     seed: int = 0
     """Of everything that is drawn."""
 
+    then = "open {report} in a browser"
+
     def run(self) -> dict[str, Any]:
         check_positive(samples=self.samples)
         out, model = console(), self.open()

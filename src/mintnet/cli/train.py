@@ -38,6 +38,8 @@ class Train(Command):
     resume: bool = False
     """Go on with the run in the folder, or begin one; with a larger --epochs it is extended."""
 
+    then = "mintnet report {run}"
+
     @staticmethod
     def for_arguments(arguments: Sequence[str]) -> type[Train]:
         """The command with all options, showing the values of the preset in the arguments."""

@@ -72,7 +72,7 @@ def read_picture(path: Path, size: int, grey: bool) -> NDArray[np.uint8]:
     except Exception as error:  # decoders of damaged pictures raise nearly anything
         raise DataError(
             f"{path}: expected a picture; it is truncated or damaged ({reason(error)}); "
-            f"take it out of the folder"
+            f"leave it out"
         ) from error
     if image.has_transparency_data:
         image = image.convert("RGBA")

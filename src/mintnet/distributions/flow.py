@@ -74,6 +74,11 @@ class FlowDistribution(Distribution):
                 f"a FlowDistribution takes a mintnet.Flow; got {type(flow).__name__}. Bijections "
                 "go into a BijectionTransform."
             )
+        if len(flow.shape) != 3:
+            raise TypeError(
+                "a FlowDistribution is one of images; of points, take a TransformedDistribution "
+                "with BijectionTransform(mintnet.Chain(flow.pixels, flow.net)).inv"
+            )
         if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
             raise ValueError(f"temperature must be a positive number; got {temperature!r}")
         if not isinstance(draws, int) or draws < 1:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mintnet.analysis.overview import Overview
 from mintnet.figures.classification import evaluation_picture
@@ -19,8 +20,6 @@ from mintnet.figures.style import DARK, LIGHT, Draw, render
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-TEMPLATE = "report.html.j2"
-
 
 def build_page(overview: Overview) -> str:
     """The page as text.
@@ -29,9 +28,26 @@ def build_page(overview: Overview) -> str:
         >>> "<h1>A model</h1>" in build_page(Overview("A model"))
         True
     """
-    import jinja2
-
     import mintnet
+
+    page: str = template("report.html.j2").render(
+        o=overview,
+        grid=lambda images, columns=None: embedded(image_grid(images, overview.levels, columns)),
+        pairs=lambda found: embedded(paired_grid(found, overview.levels)),
+        png=partial(_data, "png"),
+        uniform_bits=math.log2(overview.levels),
+        plots=_plots(overview),
+        evaluation=_evaluation(overview),
+        series=partial(series, overview.metrics, figure=overview.metric[0]),
+        configuration=json.dumps(overview.configuration, indent=1, default=str),
+        made=f"mintnet {mintnet.__version__} on {date.today():%d %B %Y}",
+    )
+    return page
+
+
+def template(name: str) -> Any:
+    """A template of this folder."""
+    import jinja2
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -40,17 +56,7 @@ def build_page(overview: Overview) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    return environment.get_template(TEMPLATE).render(
-        o=overview,
-        grid=lambda images, columns=None: _picture(image_grid(images, overview.levels, columns)),
-        pairs=lambda found: _picture(paired_grid(found, overview.levels)),
-        png=partial(_data, "png"),
-        plots=_plots(overview),
-        evaluation=_evaluation(overview),
-        series=partial(series, overview.metrics, figure=overview.metric[0]),
-        configuration=json.dumps(overview.configuration, indent=1, default=str),
-        made=f"mintnet {mintnet.__version__} on {date.today():%d %B %Y}",
-    )
+    return environment.get_template(name)
 
 
 def _plots(overview: Overview) -> dict[str, list[str]]:
@@ -74,7 +80,7 @@ def _evaluation(o: Overview) -> str:
     return _data("png", evaluation_picture(o.accuracy, o.images, o.levels, o.names, ""))
 
 
-def _picture(picture: Image) -> tuple[str, int, int]:
+def embedded(picture: Image) -> tuple[str, int, int]:
     """A picture inside the page, with its width and height."""
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", optimize=True)

@@ -30,13 +30,10 @@ SCALES: dict[str, Callable[[Any], Any]] = {
 class AffineLayer(TriangularBijection):
     """y = σ(s(earlier entries)) ⊙ x + t(earlier entries).
 
-    With a positive σ the layer is onto whatever its weights are, and one proof holds for good;
-    with ``raw`` it is proved again for each inverse. A constructor calls `require_proof` while the
-    weights are random: with weights of 0 much is true by accident. ``scale`` is the name of σ,
-    None if it is always 1.
+    With a positive σ the layer is onto whatever its weights are. A constructor calls
+    `require_proof` while the weights are random: with weights of 0 much is true by accident.
+    ``scale`` is the name of σ, None if it is always 1.
     """
-
-    _proved = False
 
     def __init__(self, shape: tuple[int, ...], ordering: Ordering, scale: str | None) -> None:
         super().__init__()
@@ -47,11 +44,6 @@ class AffineLayer(TriangularBijection):
     def scale(self, v: Q) -> Q:
         """σ(v)."""
         return SCALES[self.scale_name or "exp"](v)  # type: ignore[no-any-return]
-
-    def require_proof(self) -> None:
-        if self.scale_name == "raw" or not self._proved:
-            super().require_proof()
-            self._proved = True
 
     def slope_floor(self) -> tuple[Tensor, Tensor]:
         return no_slope_floor()

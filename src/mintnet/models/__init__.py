@@ -7,6 +7,7 @@ from mintnet.models.mintnet import PRESETS, MintNet, MintNetConfig
 from mintnet.models.original import import_original
 from mintnet.models.resnet import ResNet, ResNetConfig
 from mintnet.models.storage import ModelFileError
+from mintnet.models.vectors import TableModel, VectorFlow
 
 __all__ = [
     "CLASSIFIERS",
@@ -20,5 +21,7 @@ __all__ = [
     "Pixels",
     "ResNet",
     "ResNetConfig",
+    "TableModel",
+    "VectorFlow",
     "import_original",
 ]

@@ -84,8 +84,12 @@ class Model(nn.Module, ABC):
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"{folder / storage.CONFIG} does not describe a {kind}: {error}"
             raise storage.ModelFileError(problem) from error
-        storage.load_weights(folder, model)
+        model.read(folder)
         return model.eval()
+
+    def read(self, folder: Path) -> None:
+        """Read the weights that were saved in a folder."""
+        storage.load_weights(folder, self)
 
     @classmethod
     def from_pretrained(cls, name: str) -> Self:

@@ -23,7 +23,9 @@ import torch
 from torch import Tensor
 
 from mintnet.bijections import Bijection, Logit, Rescale
-from mintnet.models.base import Model, choose
+from mintnet.bijections.base import EntrywiseBijection
+from mintnet.models.at_work import AtWork
+from mintnet.models.base import choose
 from mintnet.models.base_distribution import BASES
 from mintnet.models.batches import Progress, in_batches, join_solutions, reporting
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet, Labels, one_hot
@@ -59,7 +61,7 @@ class Solving(TypedDict, total=False):
     progress: Progress | None
 
 
-class Flow(Model):
+class Flow(AtWork):
     """Dequantization, a map of the pixels, a network, and the distribution of its output.
 
     The network is a `MintNet` or a `DeepNet`, by its config. ``lam`` and ``centre`` are λ and c of
@@ -87,7 +89,7 @@ class Flow(Model):
     ) -> None:
         super().__init__(config.shape, levels)
         self.net = DeepNet(config) if isinstance(config, DeepConfig) else MintNet(config)
-        self.pixels: Logit | Rescale = Rescale() if lam is None else Logit(lam, centre)
+        self.pixels: EntrywiseBijection = Rescale() if lam is None else Logit(lam, centre)
         self.base_name = base or ("logistic" if isinstance(config, DeepConfig) else "normal")
         self.base = BASES[choose(self.base_name, BASES)]
 

@@ -15,7 +15,7 @@ from mintnet.bijections import MintLayer
 from mintnet.files import whole_file
 
 FORMAT = 1
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
+WEIGHTS, CONFIG, SCORES = "model.safetensors", "config.json", "scores.safetensors"
 SHIPPED: dict[str, Path] = {
     folder.name: folder
     for folder in sorted((Path(__file__).parents[1] / "weights").glob("*"))
@@ -86,6 +86,28 @@ def load_weights(folder: str | Path, model: nn.Module) -> None:
     if any(tensor.dtype == torch.float64 for tensor in state.values()):
         model.double()  # a model keeps its precision; half precision is for storage alone
     load_packed_state(model, state, str(path))
+
+
+def save_scores(folder: str | Path, scores: dict[str, Tensor] | None) -> None:
+    """Write the scores of reference images beside the weights; None removes them."""
+    path = Path(folder) / SCORES
+    if scores is None:
+        path.unlink(missing_ok=True)
+        return
+    with whole_file(path) as part:
+        save_file(scores, part)
+        part.chmod((path.parent / CONFIG).stat().st_mode)
+
+
+def load_scores(folder: Path) -> dict[str, Tensor] | None:
+    """The scores of reference images, where a model has them."""
+    path = folder / SCORES
+    if not path.is_file():
+        return None
+    try:
+        return dict(load_file(path))
+    except (SafetensorError, OSError) as error:
+        raise ModelFileError(f"{path} is damaged: {error}; delete it") from error
 
 
 def _existing(folder: str | Path, name: str, what: str) -> Path:

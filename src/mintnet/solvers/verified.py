@@ -56,18 +56,8 @@ class InFloat64(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in UNTOUCHED:
-            return func(*args, **(kwargs or {}))
         args, kwargs = _wide(args), {k: _wide(v) for k, v in (kwargs or {}).items()}
         return _wide((masked_conv2d if func is torch.conv2d else func)(*args, **kwargs))
-
-
-UNTOUCHED = {
-    Tensor.data_ptr,
-    Tensor.is_inference,
-    vars(torch._C.TensorBase)["_version"].__get__,
-}
-"""What tells one tensor from another: a float64 copy would be a third one."""
 
 
 LARGE = 2e7

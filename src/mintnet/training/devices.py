@@ -96,6 +96,21 @@ def make_fabric(devices: Devices, mixed: bool = False) -> Fabric:
     return fabric
 
 
+@contextmanager
+def lost_processes() -> Iterator[None]:
+    """Turn the error of a collective whose other processes are gone into one line."""
+    try:
+        yield
+    except RuntimeError as error:
+        gone = isinstance(error, torch.distributed.DistBackendError) or "gloo" in str(error)
+        if not gone:
+            raise
+        raise RunError(
+            "another process of this run has ended, so that this one ends too; what was saved "
+            "before is intact: go on with --resume"
+        ) from error
+
+
 def chosen_precision(precision: str, devices: Devices) -> str:
     """What ``auto`` means here: bf16 where matrix units have it, else float32."""
     if precision != "auto":

@@ -10,9 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from mintnet.data import ImageData
 from mintnet.files import clear_scraps
+from mintnet.models import Flow
+from mintnet.models.at_work import FEWEST
+from mintnet.models.base import Model
+from mintnet.models.storage import save_scores
 from mintnet.training import devices as places
 from mintnet.training.build import build_task, options_of_model, size_warning
 from mintnet.training.data import Order, describe, load_images
@@ -24,6 +29,8 @@ from mintnet.training.recipe import Recipe, data_and_kind
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
+
+SCORED_ON_A_CPU = 500  # held-out images at most; a GPU has time for all
 
 
 def train(
@@ -53,7 +60,8 @@ def train(
         options["data"] = str(Path(options["data"]).expanduser().absolute())
     progress = progress if first and progress is not None else Progress()
     try:
-        with disk_errors(folder.path), folder.locked() if first else nullcontext():
+        lock = folder.locked() if first else nullcontext()
+        with disk_errors(folder.path), places.lost_processes(), lock:
             # what the first process has written is no reason for the others to refuse
             return _train(preset, folder, resume or not first, progress, options)
     except (ValueError, KeyboardInterrupt) as error:
@@ -116,8 +124,20 @@ def _train(
         places.cpu_threads(recipe.threads, data.images[0].numel()),
     ):
         run.fit()
+        if fabric.is_global_zero:
+            _keep_scores(folder, data.images[order.held], fabric.device)
     figures |= {"train": run.train, "validation": run.validation}
     return {**figures, **_reached(folder, total, asdict(run.at))}
+
+
+def _keep_scores(folder: RunFolder, images: Tensor, device: torch.device) -> None:
+    """Scores of held-out images beside the weights, for `Flow.score`, if there are enough."""
+    images = images if device.type == "cuda" else images[:SCORED_ON_A_CPU]
+    for place in (folder.last, folder.best):
+        model = Model.load(place).to(device) if len(images) >= FEWEST and place.exists() else None
+        if isinstance(model, Flow):
+            model.keep_scores(images)
+            save_scores(place, model.scores)
 
 
 def _reached(folder: RunFolder, total: int, state: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,164 @@
+"""Density models of points: real numbers in, exact log-densities out, and back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from mintnet.flows import EntryScaling
+from mintnet.graphs import is_capturing
+from mintnet.models.base import Model
+from mintnet.models.deep import DeepConfig, DeepNet
+from mintnet.models.flow import Flow
+
+
+class VectorFlow(Flow):
+    r"""A density of vectors x of D real numbers: no grey levels, no dequantization noise.
+
+    .. code-block:: text
+
+        y = exp(s) ⊙ (x + b),   z = net(y),   log p(x) = log q(z) + log |det ∂z/∂x|
+
+    The network has mixture layers on vectors, lower and upper in turns. `log_prob` is exact;
+    `sample` and `decode` give real numbers, each the verified inverse of its z.
+
+    Args:
+        dimensions: D.
+        layers: mixture layers.
+        filters: K of each; hidden layers have D · K units.
+        blocks: residual blocks of each layer's network.
+        components: of the mixtures.
+        classes: of labels that the density is conditioned on, 0 for none.
+        base: how z is distributed, logistic or normal.
+
+    Shapes: (batch, D) → (batch,).
+
+    Examples:
+        >>> flow = VectorFlow(2)
+        >>> x = 100 + 5 * torch.randn(50, 2)
+        >>> flow.initialize(x)
+        >>> flow.log_prob(x).shape, flow.sample(3).shape
+        (torch.Size([50]), torch.Size([3, 2]))
+    """
+
+    kind = "vector-flow"
+    net: DeepNet
+    pixels: EntryScaling
+
+    def __init__(
+        self,
+        dimensions: int,
+        layers: int = 2,
+        filters: int = 16,
+        blocks: int = 1,
+        components: int = 6,
+        classes: int = 0,
+        base: str = "logistic",
+    ) -> None:
+        sizes = (layers,), (filters,), (blocks,), (components,)
+        super().__init__(DeepConfig((dimensions,), *sizes, classes), None, base=base)  # type: ignore[arg-type]
+        self.levels = 1  # no bins: D log L = 0
+        self.pixels = EntryScaling((dimensions,))
+
+    @torch.no_grad()
+    def initialize(self, x: Tensor, labels: Tensor | None = None) -> None:
+        """Begin near the best Gaussian of points (batch, D): scales, then linear predictions."""
+        self.check_images(x)
+        self.pixels.set_from(x)
+        self.net.initialize(self.pixels.value(x), self.context(labels, len(x)))
+
+    def dequantize(
+        self, images: Tensor, seed: int | None = 0, draw: int = 0, index: Tensor | None = None
+    ) -> Tensor:
+        """The points as they are."""
+        self.check_images(images)
+        return images
+
+    def to_images(self, y: Tensor) -> Tensor:
+        """Points from what the network takes."""
+        return self.pixels.invert(y)
+
+    def check_images(self, images: Tensor, floating: bool = True) -> None:
+        """Raise unless these are finite points in the precision of the weights."""
+        if not isinstance(images, Tensor) or images.shape[1:] != self.shape:
+            got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
+            raise ValueError(
+                f"VectorFlow takes a tensor of points, (batch, {self.dimensions}); got {got}"
+            )
+        if images.dtype != self.dtype:
+            raise ValueError(
+                f"VectorFlow takes points in {self.dtype} like its weights; got {images.dtype}"
+            )
+        if not is_capturing(images) and not bool(images.isfinite().all()):
+            raise ValueError("VectorFlow takes finite numbers; some are NaN or infinite")
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.kind, "net": self.net.config.to_dict(), "base": self.base_name}
+
+    @classmethod
+    def from_description(cls, config: dict[str, Any]) -> Self:
+        net = DeepConfig(**config["net"])
+        (dimensions,), (layers,), (filters,) = net.shape, net.layers, net.filters  # type: ignore[misc]
+        (blocks,), (components,) = net.blocks, net.components
+        sizes = dimensions, layers, filters, blocks, components, net.classes
+        return cls(*sizes, base=config["base"])
+
+
+class TableModel(Model):
+    r"""The mean of the densities of several flows, each with the columns in an order of its own:
+
+    .. code-block:: text
+
+        p(x) = 1/M Σₘ pₘ(x[orderₘ])
+
+    A row of it is a mixture: to sample, a flow is drawn, then a point of it.
+
+    Args:
+        columns: their names.
+        flows: M models of D columns; all of one shape.
+
+    Examples:
+        >>> model = TableModel(["height", "weight"], [VectorFlow(2), VectorFlow(2)]).eval()
+        >>> model.log_prob(torch.zeros(4, 2)).shape
+        torch.Size([4])
+    """
+
+    kind = "table"
+    orders: Tensor
+
+    def __init__(self, columns: list[str], flows: list[VectorFlow]) -> None:
+        super().__init__((len(columns),), 256)  # type: ignore[arg-type]
+        self.columns, self.flows = columns, nn.ModuleList(flows)
+        order = torch.arange(len(columns)).expand(len(flows), -1)
+        self.register_buffer("orders", order.clone())
+
+    @torch.no_grad()
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Nats of rows (batch, D), (batch,)."""
+        pairs = zip(self.flows, self.orders, strict=True)
+        each = [flow.log_prob(x[:, order]) for flow, order in pairs]  # type: ignore[operator]
+        return torch.stack(each).logsumexp(0) - math.log(len(each))
+
+    @torch.no_grad()
+    def sample(self, count: int, seed: int = 0) -> Tensor:
+        """New rows, (count, D)."""
+        generator = torch.Generator().manual_seed(seed)
+        chosen = torch.randint(len(self.flows), (count,), generator=generator)
+        rows = torch.empty(count, *self.shape, dtype=self.dtype, device=self.device)
+        for number, flow in enumerate(self.flows):
+            if len(mine := (chosen == number).nonzero().flatten()):
+                found = flow.sample(len(mine), seed=seed + number)  # type: ignore[operator]
+                rows[mine[:, None], self.orders[number]] = found
+        return rows
+
+    def describe(self) -> dict[str, Any]:
+        flows = [flow.describe() for flow in self.flows]  # type: ignore[operator]
+        return {"kind": self.kind, "columns": self.columns, "flows": flows}
+
+    @classmethod
+    def from_description(cls, config: dict[str, Any]) -> Self:
+        flows = [VectorFlow.from_description(each) for each in config["flows"]]
+        return cls([str(name) for name in config["columns"]], flows)
