@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     That is a file of the same name in a hidden neighbour folder. At the end it is forced to disk
     and takes its place: whenever the power or the process goes, either the old file is there or
     the new one. After an exception the old one stays. What the disk has to say names ``path``.
+    A device or a pipe is not replaced: what was written goes into it at the end.
 
     Examples:
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -31,9 +33,15 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=path.parent) as folder:
+        special = is_special(path)
+        with tempfile.TemporaryDirectory(
+            prefix=SCRATCH, dir=None if special else path.parent
+        ) as folder:
             part = Path(folder, path.name)
             yield part
+            if special:
+                path.write_bytes(part.read_bytes())
+                return
             _sync(part, os.O_RDWR)
             os.replace(part, path)
         sync_folder(path.parent)
@@ -55,6 +63,33 @@ def write_bytes(path: Path, data: bytes) -> None:
     """
     with whole_file(path) as part:
         part.write_bytes(data)
+
+
+def is_there(path: Path) -> bool:
+    """Whether something has this name, a file or not; OSError where that cannot be told."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def is_special(path: Path) -> bool:
+    """Whether it is there and is a device, a pipe or the like: no file and no folder."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def readable_size(path: Path) -> int:
+    """The bytes of a regular file; OSError where it cannot be read, also for a pipe or a device."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    try:
+        found = os.fstat(handle)
+    finally:
+        os.close(handle)
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe or a device"
+        raise OSError(errno.EINVAL, f"it is {kind}, where a file is expected", str(path))
+    return found.st_size
 
 
 def sha256(path: Path) -> str:

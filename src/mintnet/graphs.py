@@ -25,7 +25,9 @@ Output = TypeVar("Output")
 
 
 def is_capturing(x: Tensor) -> bool:
-    """Whether a graph is being captured on the device of x right now."""
+    """Whether no value can be read: a CUDA graph is captured, or torch compiles or exports."""
+    if torch.compiler.is_compiling():
+        return True
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
 
 

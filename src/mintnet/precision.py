@@ -20,13 +20,17 @@ def true_float32() -> Iterator[None]:
     Recent GPUs round the factors of float32 products to 10 bits, and autocast computes in half
     precision. Convolutions are chosen by measuring them once for each shape: by its own rules cuDNN
     takes Fourier transforms for true float32 with many channels, which are ten times slower.
-    TF32 is a setting of the whole process; it is restored when the last thread has left.
+    TF32 is a setting of the whole process; it is restored when the last thread has left. What
+    torch.compile or torch.export makes of a model runs with the settings of whoever calls it.
 
     Examples:
         >>> with true_float32():
         ...     torch.backends.cudnn.allow_tf32
         False
     """
+    if torch.compiler.is_compiling():  # such settings are not part of a traced graph
+        yield
+        return
     _enter()
     try:
         with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):

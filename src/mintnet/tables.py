@@ -65,8 +65,9 @@ def fit_table(
         flows = [VectorFlow(width, *sizes) for _ in range(members)]
     for flow, part in zip(flows, kept, strict=True):
         flow.net.initialize(part)
-    _train(flows, kept, held, max_steps, generator)
+    best = _train(flows, kept, held, max_steps, generator)
     model = TableModel(columns, flows).double().eval()
+    model.held_out = best - float(np.log(rows.std(0)).sum())
     model.orders.copy_(torch.stack(orders))
     for flow, order in zip(flows, orders, strict=True):
         flow.pixels.set_from(torch.tensor(rows)[:, order])
@@ -79,8 +80,11 @@ def _train(
     held: Tensor,
     max_steps: int,
     generator: torch.Generator,
-) -> None:
-    """Train all flows at once, with weights stacked along a first axis."""
+) -> float:
+    """Train all flows at once, with weights stacked along a first axis.
+
+    Gives the mean log-likelihood of rows that were held out, by the flow that did not see them.
+    """
     members = [_LogDensity(flow) for flow in flows]
     weights, buffers = stack_module_state(members)
     template = members[0]
@@ -127,6 +131,7 @@ def _train(
             torch._foreach_lerp_(list(ema.values()), list(weights.values()), 1 - decay)
     for number, member in enumerate(members):
         member.load_state_dict({n: w[number] for n, w in kept_ema.items()}, strict=False)
+    return float(best.mean())
 
 
 class _LogDensity(nn.Module):

@@ -225,7 +225,11 @@ def test_commands_end_with_what_to_do_next(mintnet, model):
         (["reconstruct", model, "-n", 1], f"verify {model}"),
         (["info", model], f"report {model}"),
         (["data", "get", "digits", "a b"], "train digits --data 'a b'"),
-        (["tune-step", model, "-n", 1, "--solver-steps", 1], f"verify {model} --solver fixed-p"),
+        (["info", "cifar10-classifier"], "train cifar10-classifier"),
+        (
+            ["tune-step", model, "-n", 1, "--solver-steps", 1],
+            f"verify {model} --solver fixed-point --step 0.9",
+        ),
     ):
         assert mintnet(*words).out.splitlines()[-1].startswith(f"Next: mintnet {then}")
 

@@ -49,7 +49,7 @@ MISTAKES = [
     *((["sample", MODEL, "--device", d], [d, "cpu"]) for d in ("abacus", "meta", "mps", "cuda:99")),
     (["sample", MODEL, "-n", 0], ["--count"]),
     (["sample", MODEL, "--batch-size", 0], ["--batch-size"]),
-    (["sample", MODEL, "--seed", 10**24], ["64 bits"]),
+    (["sample", MODEL, "--seed", 10**24], ["seed", 10**24]),
     (["sample", MODEL, "--out", "words.txt"], [".png", "words.txt"]),
     (["sample", MODEL, "--out", "s.unheard-of"], ["unheard-of"]),
     (["sample", MODEL, "-n", 2, "--out", "words.txt/s.png"], ["words.txt/s.png"]),

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from mintnet import FixedPoint, InversionError, MintNet
+from mintnet import Classifier, FixedPoint, InversionError, MintNet, ResNet
 from mintnet.models import Flow, MintNetConfig, ModelFileError, import_original
 from mintnet.models import flow as flow_module
 from mintnet.models.noise import uniform_noise
+from mintnet.models.storage import packed_state
 from registry import FIXTURES, away_from_zero, jacobian, tiny_flow
 
 DENSITY = ("original_density_grey", "original_density_rgb", "trained_mnist")
@@ -116,8 +118,8 @@ def test_damaged_model_folders(saved: Path, raises_with) -> None:
     weights = whole["model.safetensors"]
     for file, content, words in (
         ("model.safetensors", weights[: len(weights) // 2], "model.safetensors is damaged"),
-        ("model.safetensors", None, "no model.safetensors"),
-        ("config.json", b"{", "config.json is damaged"),
+        ("model.safetensors", None, "model.safetensors: cannot be read (No such file"),
+        ("config.json", b"{", "config.json: Expecting property name"),
         ("config.json", None, "no config.json"),
     ):
         for name, data in (whole | {file: content}).items():
@@ -131,18 +133,18 @@ def test_damaged_model_folders(saved: Path, raises_with) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"kind": "classifier"}, "kind: expected flow; got classifier"),
-        ({"format": 99}, "format 1"),
+        ({"kind": "classifier"}, "kind: expected flow"),
+        ({"format": 99}, "format: expected 1; got 99"),
         ({"net": _net(pairs=[2])}, "tensors differ in name"),
         ({"net": _net(filters=[3])}, "does not fit"),
-        ({"net": None}, "does not describe a flow"),
+        ({"net": None}, "net: expected an object"),
         ({"levels": None}, "levels"),
         ({"net": {"shape": [1, 4, 4], "colour": 3}}, "colour"),
-        ({"net": [1, 2]}, "does not describe a flow"),
+        ({"net": [1, 2]}, "net: expected an object"),
         ({"net": _net(pairs=[1, 1], filters=[2, 1], couplings=-1)}, "couplings"),
         ({"net": _net(pairs=[1, 1], filters=[2, 1], couplings=True)}, "couplings"),
         ({"net": _net(couplings=3)}, "couplings stand after squeezes"),
-        ({"logit_lambda": "small"}, "small"),
+        ({"logit_lambda": "small"}, "logit_lambda: expected a finite number or nothing"),
         ({"logit_lambda": 0.7}, "0.7"),
         ({"centre": "black"}, "black"),
         ({"centre": float("nan")}, "nan"),
@@ -217,9 +219,9 @@ FILES = {
     "wrong shape": (lambda: _changed(lambda v: v[:1], _ends("0.0.weight2")), "weight2"),
     "wrong t": (lambda: _changed(lambda v: v[..., :1], _ends("0.1.t")), "t of upper MintLayer"),
     "malicious": (lambda: [_Malicious()], "is not a readable checkpoint"),
-    "values that are no tensors": (lambda: _changed(lambda v: 3), "no tensor of"),
-    "flat t": (lambda: _changed(torch.flatten, _ends(".t")), "no tensor of 4 axes"),
-    "NaN": (lambda: _changed(lambda v: v * float("nan"), _ends("bias1")), "no finite numbers"),
+    "values that are no tensors": (lambda: _changed(lambda v: 3), "numbers; got int"),
+    "flat t": (lambda: _changed(torch.flatten, _ends(".t")), "expected a tensor of 4 axes"),
+    "NaN": (lambda: _changed(lambda v: v * float("nan"), _ends("bias1")), "expected finite"),
     "even kernels": (
         lambda: _changed(lambda v: v[..., :2, :2], lambda name: "weight" in name),
         "kernel_size",
@@ -238,7 +240,7 @@ def test_checkpoints_that_are_something_else(name, tmp_path, raises_with, monkey
 
 
 def test_other_files_instead_of_checkpoints(tmp_path: Path, raises_with) -> None:
-    with raises_with(ModelFileError, "no file"):
+    with raises_with(ModelFileError, "none.pth: cannot be read (No such file"):
         import_original(tmp_path / "none.pth")
     whole = (FIXTURES / "original_density_grey.pth").read_bytes()
     noise = bytes(np.random.default_rng(0).integers(0, 256, 4000, dtype=np.uint8))
@@ -293,10 +295,21 @@ def test_what_a_density_model_refuses(raises_with) -> None:
     flow = tiny_flow(4, 1)
     z, images = flow.sample_latents(2), torch.zeros(2, 1, 4, 4)
     for ask, *words in (
-        (lambda: flow.sample(0), "at least one sample", 0),
+        (lambda: flow.sample(0), "count: expected a whole number from 1", 0),
         (lambda: flow.sample(2, temperature=0.0), "temperature", 0.0),
-        (lambda: flow.sample(2, seed=2**64), "64 bits"),
-        (lambda: flow.sample(2, batch_size=0), "batch_size=0"),
+        (lambda: flow.sample(2, seed=2**64), "seed", 2**64),
+        (lambda: flow.sample(2, batch_size=0), "batch_size", 0),
+        (lambda: flow.sample(2, seed=0.9), "seed: expected a whole number", 0.9),
+        (lambda: flow.sample(True), "count", True),
+        (lambda: flow.bits_per_dim(images.byte(), seed=0.9), "seed", 0.9),
+        (lambda: flow.bits_per_dim(images.byte(), draw=1.5), "draw", 1.5),
+        (lambda: flow.bits_per_dim(images.byte(), draws=True), "draws", True),
+        (lambda: flow.bits_per_dim(images.byte(), index=z[0, 0, 0].long()[:1]), "index", "(2,)"),
+        (lambda: flow.bits_per_dim(images.byte(), index=torch.ones(2)), "index", "float32"),
+        (lambda: flow.log_density(images - 3), "[-0.0555556, 1.05556]", -3),
+        (lambda: flow.log_density(images * float("nan")), "finite"),
+        (lambda: tiny_flow(4, 1).half().bits_per_dim(images.byte()), "float32", "float16"),
+        (lambda: tiny_flow(4, 1).bfloat16().log_density(images.bfloat16()), "flow.float()"),
         (lambda: flow.decode(z, "auto", progress=print), "solver", "'auto'"),
         (lambda: flow.decode(z.flatten(1)), "(batch, 4, 2, 2)"),
         (lambda: flow.log_prob(images), "uint8", "float32"),
@@ -312,6 +325,65 @@ def test_what_a_density_model_refuses(raises_with) -> None:
         flow.log_prob(images.numpy())
     with pytest.raises(InversionError):
         flow.sample(3, seed=0, solver=FixedPoint(max_steps=1))
+
+
+def test_likelihoods_are_in_float32_under_autocast() -> None:
+    flow, images = tiny_flow(4, 1), torch.zeros(2, 1, 4, 4)
+    x = flow.dequantize(images.byte())
+    functions = (flow.log_density, lambda x: flow.net(x)[1], lambda x: flow.bits_per_dim(x.byte()))
+    for function in functions:
+        with torch.autocast("cpu", torch.bfloat16):
+            found = function(x)
+        assert found.dtype == torch.float32 and torch.equal(found, function(x))
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        {"shape": [1, 2**40, 2**40]},
+        {"filters": [15_000]},
+        {"filters": [60]},
+        {"pairs": [10**8]},
+        {"kernel_size": 10**400},
+        {"filters": [True]},
+    ],
+    ids=str,
+)
+def test_absurd_networks_are_refused_before_memory_is_taken(saved, raises_with, net) -> None:
+    path = saved / "config.json"
+    config = json.loads(path.read_text())
+    config["net"] |= net
+    path.write_text(json.dumps(config))
+    with raises_with(ModelFileError, "config.json: net", "expected"):
+        Flow.load(saved)
+
+
+@pytest.mark.parametrize("kind", ["int", "bool", "float8", "complex"])
+def test_tensors_of_other_kinds_are_refused(saved, raises_with, kind) -> None:
+    dtype = {"int": torch.int32, "bool": torch.bool, "float8": torch.float8_e4m3fn}
+    path = saved / "model.safetensors"
+    state = load_file(path)
+    name = "net.chain.parts.0.parts.0.bias1"
+    state[name] = state[name].to(dtype.get(kind, torch.complex64))
+    save_file(state, path)
+    with raises_with(ModelFileError, f"{name}: expected F16 or BF16 or F32 or F64 of shape [2]"):
+        Flow.load(saved)
+
+
+BOUNDED = {
+    "mnist": lambda: Flow.preset("mnist").net,
+    "couplings": lambda: MintNet(MintNetConfig((3, 8, 8), (1, 1), (5, 2), couplings=40)),
+    "mnist-deep": lambda: Flow.preset("mnist-deep").net,
+    "classifier": lambda: Classifier.preset("mnist"),
+    "resnet": lambda: ResNet.preset("mnist"),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_lower_bounds_of_weights(name: str) -> None:
+    net = BOUNDED[name]()
+    stored = sum(tensor.numel() for tensor in packed_state(net).values())
+    assert stored / 8 < net.config.least_weights() <= stored
 
 
 def test_entries_are_those_of_their_pixels() -> None:

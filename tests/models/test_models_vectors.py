@@ -105,7 +105,7 @@ def test_what_a_flow_of_points_does_not_take(raises_with) -> None:  # type: igno
             flow.log_prob(x)
     with raises_with(TypeError, "images", "BijectionTransform"):
         mn.FlowDistribution(flow)
-    with raises_with(ValueError, "channels", "got 0"):
+    with raises_with(ValueError, "shape", "got 0"):
         mn.VectorFlow(0)
 
 

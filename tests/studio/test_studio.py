@@ -147,11 +147,11 @@ def test_inspect(page: Any) -> None:
     _view(page, "Inspect", "#inspect")
     _says(page, "bits per dimension")
     _says(page, "byte for byte, verified")
-    strong = _picture(page, "Nats of each pixel")
+    strong = _picture(page, "The map")
     _picture(page, "The code z")
     page.get_by_label("number input for Opacity of the map").fill("0")
     page.wait_for_timeout(1500)
-    plain = _picture(page, "Nats of each pixel")
+    plain = _picture(page, "The map")
     assert np.array_equal(plain, _picture(page, "The way back"))
     assert not np.array_equal(plain, strong)
 

@@ -182,9 +182,9 @@ def weights(run):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "run.json is damaged"),
-        ('{"format": 1}', "run.json is damaged"),
-        ('{"format": 2, "recipe": {"a": 1}}', "run.json is damaged"),
+        ("{", "run.json: Expecting property name"),
+        ('{"format": 1}', "run.json: format: expected 2; got 1"),
+        ('{"format": 2, "recipe": {"a": 1}}', "run.json: data: expected an object"),
         ({"recipe": {"preset": "mnist"}}, "is a run of preset mnist, not digits"),
         ({"data": {"checksum": 7}}, "other images"),
     ],

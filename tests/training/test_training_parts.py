@@ -285,7 +285,7 @@ def test_start_from_the_weights_of_another_run(tmp_path, tiny, preset):
 
 
 def test_places_where_there_is_no_model(tmp_path):
-    with pytest.raises(ModelFileError, match="expected a run folder, a saved model folder or"):
+    with pytest.raises(ModelFileError, match="expected a run folder, a saved model folder, "):
         locate(tmp_path)
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(ModelFileError, match="not saved any weights"):

@@ -30,6 +30,7 @@ def class_names(data: str | None, classes: int) -> tuple[str, ...]:
 def kind_of(model: Model) -> str:
     """What a model is, in words."""
     kinds = {"flow": "a density model", "classifier": "an invertible classifier"}
+    kinds |= {"vector-flow": "a density model of points", "table": "a density model of a table"}
     return kinds.get(model.kind, "a ResNet")
 
 
@@ -40,8 +41,11 @@ def facts(model: Model) -> list[tuple[str, str]]:
         >>> facts(Flow.preset("digits"))[0]
         ('images', '1 × 8 × 8, 17 levels')
     """
-    about, images = model.describe(), f"{by(model.shape)}, {model.levels} levels"
-    found = {"images": images, **about["net"]}
+    about = model.describe()
+    found: dict[str, Any] = {"entries": model.shape[0]}  # of a point, or a row of a table
+    if len(model.shape) == 3:
+        found = {"images": f"{by(model.shape)}, {model.levels} levels"}
+    found |= about.get("net", {})
     found |= {name: about[name] for name in ("logit_lambda", "classes") if name in about}
     found["parameters"] = f"{model.parameter_count():,}"
     return [

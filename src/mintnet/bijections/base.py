@@ -49,7 +49,15 @@ class Bijection(nn.Module, ABC):
         domain = self.domain_of(x.dtype) if isinstance(x, Tensor) else REALS
         check_input(x, self.event_shape, type(self).__name__, domain)
         self._check_dtype(x)
-        return self.transform(x)
+        y, log_det = self.transform(x)
+        if not unreadable(x) and not bool(log_det.isfinite().all()):
+            bad = (~log_det.isfinite()).nonzero().flatten().tolist()
+            raise ValueError(
+                f"the log-determinant of {type(self).__name__} is not finite for {len(bad)} of "
+                f"{len(x)} samples (the first: sample {bad[0]}): entries too near the end of the "
+                "domain or too large for its formula, or weights that are not finite"
+            )
+        return y, log_det
 
     def inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         """x with f(x) = z, verified; raises `InversionError` otherwise. Differentiable."""
@@ -272,8 +280,8 @@ def _within_image(z: Tensor, low: Tensor | float, high: Tensor | float) -> tuple
 
 def unreadable(x: Tensor) -> bool:
     """Whether values cannot be read back, so that what needs them was checked before."""
-    vectorized = torch._C._functorch.is_batchedtensor(x)  # inside torch.vmap
-    return is_capturing(x) or torch.compiler.is_compiling() or vectorized
+    inside_vmap = torch._C._functorch.maybe_current_level() is not None
+    return is_capturing(x) or torch.compiler.is_compiling() or inside_vmap
 
 
 def _refuse_batch_statistics(module: nn.Module) -> None:

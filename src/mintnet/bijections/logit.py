@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -40,11 +42,10 @@ class Logit(EntrywiseBijection):
         self.domain = (-margin, 1 + margin)
 
     def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        width = 1 - 2 * self.lam
-        log_p = (self.lam + width * x).log()
-        log_q = (self.lam + width * (1 - x)).log()
-        slope = torch.full_like(x, width).log() - log_p - log_q
-        return log_p - log_q - self.centre, slope
+        width, exact = 1 - 2 * self.lam, x.double()  # p cancels near the ends of the domain
+        log_p, log_q = (self.lam + width * exact).log(), (self.lam + width * (1 - exact)).log()
+        slope = math.log(width) - log_p - log_q
+        return (log_p - log_q - self.centre).to(x), slope.to(x)
 
     def invert(self, z: Tensor) -> Tensor:
         """Far out, where x rounds to the end of the domain, it stays just inside of it."""

@@ -97,9 +97,9 @@ class MixtureNetwork(nn.Module):
         shifts, places = self.context_shifts(context), math.prod(x.shape[2:])
 
         def convolve(index: int, u: Tensor | None) -> Tensor:
-            u = x if u is None else u.reshape(len(x), u.shape[1] * u.shape[2], *x.shape[2:])
+            u = x if u is None else u.reshape(x.shape[0], u.shape[1] * u.shape[2], *x.shape[2:])
             y: Tensor = self.convolutions[index](u)
-            return y.reshape(len(x), self.channels, y.shape[1] // self.channels, places)
+            return y.reshape(x.shape[0], self.channels, y.shape[1] // self.channels, places)
 
         return self.features(convolve, None if shifts is None else shifts[..., None])
 

@@ -114,7 +114,7 @@ class HalfConditioner(Conditioner):
     def forward(self, data: Tensor) -> tuple[Tensor, ...]:
         read = self.first(tuple(data.shape[1:]), data.device)
         found = self.network(data.masked_fill(~read, 0.0))
-        expected = (len(data), self.outputs * data.shape[1], *data.shape[2:])
+        expected = (data.shape[0], self.outputs * data.shape[1], *data.shape[2:])
         if tuple(found.shape) != expected:
             raise ValueError(
                 f"the network of a coupling must give {self.outputs} outputs for each entry, "

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, suppress
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
 from itertools import takewhile
+from pathlib import Path
 from typing import Annotated, Any, Union
 
 import tyro
@@ -34,6 +36,8 @@ COMMANDS = {
     "predict": "mintnet.cli.predict:Predict",
     "explain": "mintnet.cli.explain:Explain",
     "score": "mintnet.cli.score:Score",
+    "restore": "mintnet.cli.restore:Restore",
+    "export": "mintnet.cli.export:Export",
     "info": "mintnet.cli.info:Info",
     "import-original": "mintnet.cli.info:ImportOriginal",
     "data get": "mintnet.cli.info:Get",
@@ -44,11 +48,18 @@ COMMANDS = {
     "bench families": "mintnet.cli.bench:Families",
     "bench accelerate": "mintnet.cli.bench:Accelerate",
     "bench score": "mintnet.cli.bench:Score",
+    "bench restore": "mintnet.cli.bench:Restore",
     "studio": "mintnet.studio.command:Studio",
     "demo": "mintnet.cli.demo:Demo",
     "doctor": "mintnet.cli.doctor:Doctor",
 }
 """Where each command is; a new one is a line here."""
+
+TABLES = {
+    name: f"mintnet.cli.tables:{name.title()}"
+    for name in ("train", "sample", "score", "evaluate", "report")
+}
+"""The same commands about a CSV file, or about a model of one."""
 
 ABOUT = "Invertible networks: exact likelihoods, verified inverses. See also --version."
 FIRST_STEPS = {
@@ -116,7 +127,7 @@ def _run(command: Command) -> None:
         if is_first_process() and command.json is not None:
             write_bytes(command.json.expanduser(), to_json({**source, **figures}))
         if is_first_process() and command.then and not flaw:
-            known = {name: shlex.quote(str(v)) for name, v in {**figures, **vars(command)}.items()}
+            known = {name: shlex.quote(str(v)) for name, v in {**vars(command), **figures}.items()}
             then = command.then.format_map(known)
             console().print(f"Next: {then}", style="dim", markup=False)
     sys.stdout.flush()
@@ -129,13 +140,14 @@ def parse(arguments: Sequence[str]) -> Command:
 
     Its module alone is imported, unless they name none, or a group such as ``bench``.
     """
+    known = {**COMMANDS, **TABLES} if is_about_a_table(arguments) else COMMANDS
     for length in (2, 1, 0):
         name, rest = " ".join(arguments[:length]), list(arguments[length:])
-        group = [other for other in COMMANDS if other.startswith(f"{name} ".lstrip())]
-        if name in COMMANDS or group:
+        group = [other for other in known if other.startswith(f"{name} ".lstrip())]
+        if name in known or group:
             break
-    if name in COMMANDS:
-        kind = _load(name, arguments)
+    if name in known:
+        kind = _load(known[name], arguments)
     else:
         shown = [(other, other.removeprefix(name).strip()) for other in group]
         kind = Union[tuple(_choice(*pair) for pair in shown)]  # noqa: UP007
@@ -166,16 +178,27 @@ def _wrong_call(box: str, rest: Sequence[str]) -> str:
     return what + "".join(f"; did you mean {name}?" for name in near)
 
 
-def _load(name: str, arguments: Sequence[str] = ()) -> Any:
+def is_about_a_table(arguments: Sequence[str]) -> bool:
+    """Whether a word names a CSV file or the folder of a model of one."""
+    for word in arguments[1:]:
+        with suppress(OSError, ValueError, TypeError):
+            if word.lower().endswith(".csv"):
+                return True
+            if json.loads(Path(word, "config.json").read_text())["kind"] == "table":
+                return True
+    return False
+
+
+def _load(place: str, arguments: Sequence[str] = ()) -> Any:
     """The class of a command, with the defaults that the arguments imply where it has such."""
-    module, _, kind = COMMANDS[name].partition(":")
+    module, _, kind = place.partition(":")
     found = getattr(import_module(module), kind)
     return found.for_arguments(arguments) if hasattr(found, "for_arguments") else found
 
 
 def _choice(name: str, shown: str) -> Any:
     """A command as one of several in a help text."""
-    kind = _load(name)
+    kind = _load({**TABLES, **COMMANDS}[name])
     words = (kind.__doc__ or "").partition("\n\n")[0]
     return Annotated[kind, tyro.conf.subcommand(shown, description=words)]
 

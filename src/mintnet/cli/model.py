@@ -28,17 +28,18 @@ class OpenModel:
     @property
     def flow(self) -> Flow:
         """The model, if it is a density model."""
-        if not isinstance(self.model, Flow):
+        if not isinstance(self.model, Flow) or len(self.model.shape) != 3:
             raise ValueError(
-                f"{self.name} is a {self.model.kind}, and this command is for density models; for "
-                f"classifiers there are train, evaluate, verify, explain, info and report"
+                f"{self.name} is a {self.model.kind}, and this command is for density models of "
+                "images; for classifiers there are train, evaluate, verify, explain, info and "
+                "report, for tables train, sample, score, evaluate, info and report"
             )
         return self.model
 
     @property
     def classifier(self) -> Classifier:
         """The model, if it is a classifier that has an inverse."""
-        if isinstance(self.model, Flow):
+        if isinstance(self.model, Flow) or len(self.model.shape) != 3:
             raise ValueError(f"{self.name} is a density model, where a classifier is expected")
         if not isinstance(self.model, Classifier):
             raise ValueError(

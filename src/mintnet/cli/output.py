@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mintnet.files import write_bytes
+from mintnet.files import is_special, write_bytes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -77,8 +77,9 @@ def output_place(
             folder = folder.parent
         if whole.is_dir():
             raise IsADirectoryError
-        with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell
-            pass
+        if not is_special(whole):
+            with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell
+                pass
     except (OSError, RuntimeError):  # RuntimeError: there is no such user's home
         raise ValueError(
             f"{option} {path} cannot be written; name a file in a folder of yours"

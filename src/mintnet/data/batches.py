@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import io
 import pickle
+import zipfile
 from collections.abc import Iterable
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from mintnet.data.dataset import DataError, ImageData
+from mintnet.data.published import LARGEST
 
 PIXELS = 3 * 32 * 32
 
@@ -65,6 +68,9 @@ def read_table(path: Path, data: bytes | bytearray) -> dict[str, Any]:
     npz = path.suffix == ".npz"
     try:
         if npz:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                if (size := sum(info.file_size for info in archive.infolist())) > LARGEST:
+                    raise DataError(f"expected at most {LARGEST:,} bytes unpacked; got {size:,}")
             with np.load(io.BytesIO(data), allow_pickle=False) as table:
                 return {key: table[key] for key in ("data", "labels") if key in table}
         value = _Unpickler(io.BytesIO(data), encoding="bytes").load()
@@ -92,11 +98,15 @@ def read_batch(path: Path, data: bytes | bytearray, low: int, high: int) -> Batc
         came = f"{images.dtype} of shape {images.shape}"
     if came != f"uint8 of shape {(len(images), PIXELS)}" or not len(images):
         raise DataError(f"{path}: expected uint8 data of shape (N, {PIXELS}); got {came}")
-    try:
-        labels = np.asarray(table["labels"])
-    except (ValueError, TypeError):
-        labels = np.empty(0)
-    if labels.dtype.kind not in "iu" or labels.shape != (len(images),):
+    labels = table["labels"]
+    if isinstance(labels, list):
+        whole = len(labels) == len(images) and all(isinstance(each, Integral) for each in labels)
+        labels = np.asarray(labels) if whole else None
+    if (
+        not isinstance(labels, np.ndarray)
+        or labels.dtype.kind not in "iu"
+        or labels.shape != (len(images),)
+    ):
         raise DataError(f"{path}: expected {len(images)} integer labels, one an image; got others")
     if labels.min() < low or labels.max() > high:
         raise DataError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
@@ -20,11 +21,13 @@ from PIL import Image, ImageOps
 
 from mintnet.data.dataset import DataError, ImageData, reason
 from mintnet.data.published import existing
+from mintnet.files import readable_size
 
 _log = logging.getLogger(__name__)
 
 SIZE = 32
 EVERY = 10
+MOST_PIXELS = 2**26
 IGNORED = frozenset({"thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx"})
 # Formats with a signature of their own, so that a text file is not taken for a picture.
 _FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "MPO", "PNG", "PPM", "TIFF", "WEBP")
@@ -57,7 +60,7 @@ def load(split: str, folder: str | Path | None, size: int = SIZE, grey: bool = F
 
 def pictures(folder: Path) -> list[Path]:
     """The files below ``folder`` that are not hidden, sorted by their paths."""
-    found = {p.relative_to(folder): p for p in folder.rglob("*") if p.is_file()}
+    found = {p.relative_to(folder): p for p in folder.rglob("*") if not p.is_dir()}
     shown = [p for p in found if not any(n[0] == "." or n.lower() in IGNORED for n in p.parts)]
     return [found[path] for path in sorted(shown, key=Path.as_posix)]
 
@@ -85,8 +88,18 @@ def read_picture(path: Path, size: int, grey: bool) -> NDArray[np.uint8]:
 
 
 def _open(path: Path) -> Image.Image:
+    """A picture with its header read; `DataError` where it has too many pixels to decode."""
     Image.init()
-    return Image.open(path, formats=[name for name in _FORMATS if name in Image.OPEN])
+    readable_size(path)  # refuses pipes and devices
+    try:
+        with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning):
+            image = Image.open(path, formats=[name for name in _FORMATS if name in Image.OPEN])
+        most = image.width * image.height <= MOST_PIXELS
+    except Image.DecompressionBombError:
+        most = False
+    if not most:
+        raise DataError(f"{path}: expected at most {MOST_PIXELS:,} pixels; got more; shrink it")
+    return image
 
 
 @cache
@@ -100,6 +113,8 @@ def _is_picture(path: Path, size: int) -> bool:
     try:
         with _open(path) as image:
             width, height = image.size
+    except DataError:
+        raise
     except Exception:  # each format has its own ways to say that this is none of it
         return False
     if min(width, height) < size:

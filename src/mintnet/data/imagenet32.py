@@ -69,7 +69,7 @@ def map_npy(path: Path) -> NDArray[np.uint8]:
     """
     try:
         array: NDArray[np.uint8] = np.lib.format.open_memmap(path, mode="c")
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # a damaged header can raise nearly anything
         raise DataError.damaged(path, "a .npy file of images", error) from error
     if array.dtype == np.uint8 and array.size:
         if array.shape[1:] == (32, 32, 3):

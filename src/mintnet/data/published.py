@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from mintnet.data.dataset import DataError
+from mintnet.files import readable_size
 
 MNIST: Final = {
     "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
@@ -37,6 +38,9 @@ ARCHIVES: Final = {
     "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
     "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
 }
+
+LARGEST = 600_000_000
+"""Bytes of a file, unpacked: half as many again as the largest that is published and not mapped."""
 
 
 def md5(data: bytes | bytearray) -> str:
@@ -80,12 +84,15 @@ def content(path: Path) -> bytearray:
     """The bytes of a file, unpacked if they are gzip, whatever the file is called."""
     data = bytearray()
     try:
+        readable_size(path)  # refuses pipes and devices
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
             file = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw
             while chunk := file.read(1 << 20):
                 data += chunk
+                if len(data) > LARGEST:
+                    raise DataError(f"{path}: expected at most {LARGEST:,} bytes; it holds more")
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError.damaged(path, "a whole gzip file", error) from error
     except OSError as error:

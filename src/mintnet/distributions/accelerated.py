@@ -30,7 +30,7 @@ from mintnet.solvers.solution import checked
 
 Map = Callable[[Tensor], Tensor]
 COMPOSED = ("ComposedTransform", "LazyComposedTransform", "CompositeTransform")
-REMEDY = "Convert the flow to float64 with flow.double(), or sample with the flow itself."
+REMEDY = "Try flow.double(); if that does not help, the flow overflows at this noise: draw other."
 
 
 @dataclass(frozen=True)

@@ -3,42 +3,59 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
-from mintnet.calculus.masks import check_positive
 from mintnet.graphs import is_capturing
 from mintnet.models import storage
+from mintnet.schema import check
 
-Shape = tuple[int, int, int]
+Size = Annotated[int, (1, 2**16)]
+Sizes = tuple[Size, ...]
+Counts = tuple[Annotated[int, (1, 1000)], ...]
+Shape = tuple[Size, Size, Size]
+Levels = Annotated[int, (2, 256)]
+MOST_WEIGHTS = 2**29
 
 
 @dataclass(frozen=True)
 class Config:
-    """A configuration that is saved as plain data, where tuples are lists."""
+    """A configuration that is saved as plain data, where tuples are lists.
+
+    Its fields are checked against their types, also where they come from Python.
+    """
+
+    def __post_init__(self) -> None:
+        for name, kind in get_type_hints(type(self), include_extras=True).items():
+            object.__setattr__(self, name, check(getattr(self, name), kind, name))
+        self.check_more()
+        if (count := self.least_weights()) > MOST_WEIGHTS:
+            raise ValueError(
+                f"expected a network of at most {MOST_WEIGHTS:,} weights; got {count:,}"
+            )
+
+    def check_more(self) -> None:
+        """Raise for what the types of the fields do not say."""
+
+    def least_weights(self) -> int:
+        """A lower bound of the number of weights, known before any memory is taken."""
+        return 0
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as plain data."""
         return asdict(self)
 
-    def make_tuples(self, *names: str) -> None:
-        for name in names:
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-
     def check_stages(self, *names: str) -> None:
-        """Make tuples of these fields; raise unless all have one positive entry a stage."""
-        self.make_tuples(*names)
+        """Raise unless all of these fields have one entry a stage, and there is a stage."""
         lengths = [len(getattr(self, name)) for name in names]
         if len(set(lengths)) > 1 or not lengths[0]:
             got = " and ".join(map(str, lengths))
             raise ValueError(f"{' and '.join(names)} need one entry for each stage; got {got}")
-        for name in names:
-            for entry in getattr(self, name):
-                check_positive(**{name: entry})
 
 
 class Model(nn.Module, ABC):
@@ -53,8 +70,12 @@ class Model(nn.Module, ABC):
 
     def __init__(self, shape: Shape, levels: int) -> None:
         super().__init__()
-        check_levels(levels)
-        self.shape, self.levels = shape, levels
+        self.shape: Shape = shape
+        self.levels: int = check(levels, Levels, "levels")
+        self.about: dict[str, Any] = {}  # what its file says beside the model, such as the data
+
+    schema: ClassVar[Any]
+    """What `describe` gives, for `mintnet.schema.check`."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -63,7 +84,12 @@ class Model(nn.Module, ABC):
     @classmethod
     @abstractmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
-        """A model with fresh weights, from what `describe` gives."""
+        """A model with fresh weights, from what `describe` gives, checked by the schema."""
+
+    @classmethod
+    def least_weights(cls, config: dict[str, Any]) -> int:
+        """A lower bound of the number of weights of what `describe` gives."""
+        return config["net"].least_weights()  # type: ignore[no-any-return]
 
     def save(self, folder: str | Path, **extra: Any) -> None:
         """Write ``model.safetensors`` and ``config.json``, with ``extra`` in it, into a folder."""
@@ -80,11 +106,13 @@ class Model(nn.Module, ABC):
             problem = f"{folder / storage.CONFIG}: kind: expected {known}; got {kind}"
             raise storage.ModelFileError(problem)
         try:
-            model = found.from_description(config)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            problem = f"{folder / storage.CONFIG} does not describe a {kind}: {error}"
-            raise storage.ModelFileError(problem) from error
+            known = check(config, found.schema)
+            storage.check_size(folder / storage.WEIGHTS, found.least_weights(known))
+            model = found.from_description(known)
+        except ValueError as error:
+            raise storage.ModelFileError(f"{folder / storage.CONFIG}: {error}") from error
         model.read(folder)
+        model.about = {key: value for key, value in config.items() if key not in model.describe()}
         return model.eval()
 
     def read(self, folder: Path) -> None:
@@ -93,8 +121,20 @@ class Model(nn.Module, ABC):
 
     @classmethod
     def from_pretrained(cls, name: str) -> Self:
-        """The model of that name that ships with the package."""
-        return cls.load(storage.shipped(name, cls.kind))
+        """The model of that name that ships with the package; user/model is one of the hub."""
+        return cls.load(name if "/" in name else storage.shipped(name, cls.kind))
+
+    def push_to_hub(
+        self, name: str, figures: Mapping[str, object] | None = None, private: bool = False
+    ) -> str:
+        """Upload the model as user/model to the Hugging Face hub; gives the page's address.
+
+        A model card comes with it: ``figures``, such as {"bits per dimension": 0.98}, and samples
+        of a density model. Log in before, with ``hf auth login`` or HF_TOKEN.
+        """
+        from mintnet.models import hub
+
+        return hub.push(self, name, figures or {}, private)
 
     def parameter_count(self) -> int:
         """Weights that are not masked, and all other parameters."""
@@ -135,12 +175,6 @@ class Model(nn.Module, ABC):
         elif self.levels < 256 and (top := int(images.max())) >= self.levels:
             known = f"{self.levels} grey levels, 0 to {self.levels - 1}"
             raise ValueError(f"this model knows {known}; got a pixel of {top}")
-
-
-def check_levels(levels: int) -> None:
-    """Raise unless bytes can hold this number of grey levels."""
-    if not 2 <= levels <= 256:
-        raise ValueError(f"levels must lie between 2 and 256; got {levels}")
 
 
 def choose(name: str, presets: dict[str, Any], suffix: str = "") -> str:

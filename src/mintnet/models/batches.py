@@ -58,7 +58,12 @@ def reporting(solver: Solver | None, net: Bijection, batches: int, progress: Pro
 
 
 def in_batches(size: int, function: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
-    """``function`` of the inputs, that many samples at a time; None stays None."""
+    """``function`` of the inputs, that many samples at a time; None stays None.
+
+    While torch compiles or exports, it is of all at once: a traced graph has no loop.
+    """
+    if torch.compiler.is_compiling():
+        return function(*inputs)
     parts = [repeat(None) if tensor is None else tensor.split(size) for tensor in inputs]
     results = [function(*batch) for batch in zip(*parts, strict=False)]
     return results[0] if len(results) == 1 else torch.cat(results)

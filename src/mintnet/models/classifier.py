@@ -16,11 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mintnet.bijections import BatchNorm, Bijection, Chain, MintLayer
-from mintnet.calculus.masks import check_positive
-from mintnet.models.base import Config, Shape, choose
+from mintnet.models.base import Config, Counts, Shape, Size, Sizes, choose
 from mintnet.models.fast import fast_value
-from mintnet.models.labelled import ImageClassifier, Pixels
-from mintnet.models.mintnet import in_stages
+from mintnet.models.labelled import ImageClassifier, LabelledFile, Pixels
+from mintnet.models.mintnet import Kernel, in_stages, mint_weights
 from mintnet.solvers import Solution, Solver
 
 
@@ -28,17 +27,25 @@ from mintnet.solvers import Solution, Solver
 class ClassifierConfig(Config):
     """The shape of a classifier, see `MintNetConfig`; ``elu`` comes before the pooling."""
 
-    width: int = 16
-    pairs: tuple[int, ...] = (6, 6, 7)
-    filters: tuple[int, ...] = (1, 1, 1)
+    width: Size = 16
+    pairs: Counts = (6, 6, 7)
+    filters: Sizes = (1, 1, 1)
     activation: str = "leaky_relu"
-    kernel_size: int = 3
+    kernel_size: Kernel = 3
     t_form: str = "softplus"
     elu: bool = True
 
-    def __post_init__(self) -> None:
+    def check_more(self) -> None:
         self.check_stages("pairs", "filters")
-        check_positive(width=self.width)
+
+    def least_weights(self) -> int:
+        return mint_weights((self.width, 1, 1), self.pairs, self.filters, self.kernel_size)
+
+
+class ClassifierFile(LabelledFile):
+    """The configuration of a classifier, as it is saved."""
+
+    net: ClassifierConfig
 
 
 class TrainingModeError(ValueError, RuntimeError):
@@ -96,8 +103,8 @@ class Classifier(ImageClassifier):
     """
 
     kind = "classifier"
-    config_class = ClassifierConfig
     config: ClassifierConfig
+    schema = ClassifierFile
 
     def __init__(self, config: ClassifierConfig, pixels: Pixels, classes: int = 10) -> None:
         super().__init__(config, pixels, classes)

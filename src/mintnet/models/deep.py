@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, cast
 
 import torch
 from torch import Tensor
 
 from mintnet.bijections import Bijection, Chain, MixtureLayer
-from mintnet.models.base import Config, Shape
+from mintnet.graphs import is_capturing
+from mintnet.models.base import Config, Counts, Shape, Sizes
 from mintnet.models.mintnet import Network, in_stages
 
 Labels = Tensor | int | None
@@ -27,18 +29,29 @@ class DeepConfig(Config):
         classes: of labels that the network is conditioned on, 0 for none.
     """
 
-    shape: Shape
-    layers: tuple[int, ...]
-    filters: tuple[int, ...]
-    blocks: tuple[int, ...]
-    components: tuple[int, ...]
-    classes: int = 0
+    shape: Sizes
+    layers: Counts
+    filters: Sizes
+    blocks: Counts
+    components: Sizes
+    classes: Annotated[int, (0, 2**16)] = 0
 
-    def __post_init__(self) -> None:
-        self.make_tuples("shape")
+    def check_more(self) -> None:
         self.check_stages("layers", "filters", "blocks", "components")
-        if type(self.classes) is not int or self.classes < 0:
-            raise ValueError(f"classes is a number, or 0 for none; got {self.classes!r}")
+        if len(self.shape) not in (1, 3):
+            raise ValueError(f"shape: expected (C, H, W), or (D,) for vectors; got {self.shape}")
+
+    def least_weights(self) -> int:
+        total, taps = 0, 9 if len(self.shape) == 3 else 1
+        for stage, count in enumerate(self.layers):
+            channels = self.shape[0] * 4**stage
+            width = channels * self.filters[stage]
+            total += (
+                count
+                * width
+                * (taps * width * self.blocks[stage] + channels * self.components[stage])
+            )
+        return total
 
 
 DEEP_PRESETS: dict[str, DeepConfig] = {
@@ -70,7 +83,8 @@ class DeepNet(Network):
             return [MixtureLayer(*size, *depth, upper, config.classes) for upper in uppers]
 
         self.event_shape = config.shape
-        self.chain = Chain(*in_stages(config.shape, len(config.layers), layers))
+        shape = cast(Shape, config.shape)  # a vector has one stage, and no sides to halve
+        self.chain = Chain(*in_stages(shape, len(config.layers), layers))
 
     def layers(self) -> list[MixtureLayer]:
         """All mixture layers, in the order in which they are applied."""
@@ -106,6 +120,13 @@ def one_hot(labels: Labels, count: int, classes: int) -> Tensor | None:
             raise ValueError("this model has no classes, so that it takes no labels")
         return None
     found = torch.as_tensor(torch.arange(count) % classes if labels is None else labels)
-    if found.dtype.is_floating_point or bool(((found < 0) | (found >= classes)).any()):
-        raise ValueError(f"labels are whole numbers from 0 to {classes - 1}")
+    whole = not found.dtype.is_floating_point and found.dtype != torch.bool
+    fits = whole and (found.dim() == 0 or (found.dim() == 1 and found.shape[0] == count))
+    if fits and not is_capturing(found):  # where values can be read
+        fits = not bool(((found < 0) | (found >= classes)).any())
+    if not fits:
+        raise ValueError(
+            f"labels: expected whole numbers from 0 to {classes - 1}, one or {count}; got "
+            f"{found.dtype} of shape {tuple(found.shape)}"
+        )
     return torch.nn.functional.one_hot(found.long().expand(count), classes)

@@ -17,21 +17,22 @@ import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
-from typing import Any, Self, TypedDict, Unpack
+from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict, Unpack, cast
 
 import torch
 from torch import Tensor
 
 from mintnet.bijections import Bijection, Logit, Rescale
-from mintnet.bijections.base import EntrywiseBijection
+from mintnet.bijections.base import EntrywiseBijection, check_input
 from mintnet.models.at_work import AtWork
-from mintnet.models.base import choose
+from mintnet.models.base import Levels, Shape, choose
 from mintnet.models.base_distribution import BASES
 from mintnet.models.batches import Progress, in_batches, join_solutions, reporting
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet, Labels, one_hot
 from mintnet.models.mintnet import PRESETS, MintNet, MintNetConfig
-from mintnet.models.noise import uniform_noise
+from mintnet.models.noise import Seed, check_index, uniform_noise
 from mintnet.precision import true_float32
+from mintnet.schema import check
 from mintnet.solvers import REMEDY, Solution, Solver
 
 Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -39,6 +40,7 @@ Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
 LAMBDAS = {"digits": 0.01, "mnist": 1e-6, "cifar10": 0.05, "imagenet32": 0.05}
 LEVELS = {"digits": 17}
 BOUNDS = ("mean", "importance")
+Count = Annotated[int, (1, 2**40)]
 HIDDEN_ENTRIES = 2**25
 """Entries in the widest hidden layer of one internal batch at most: 128 MiB in float32."""
 
@@ -49,6 +51,17 @@ class Noise(TypedDict, total=False):
     seed: int | None
     draw: int
     index: Tensor | None
+
+
+class FlowFile(TypedDict):
+    """The configuration of a density model, as it is saved."""
+
+    net: MintNetConfig | DeepConfig
+    levels: Levels
+    logit_lambda: float | None
+    centre: float | None
+    input: Literal["rescaled"] | None
+    base: Literal["normal", "logistic"] | None
 
 
 class Solving(TypedDict, total=False):
@@ -78,6 +91,7 @@ class Flow(AtWork):
     """
 
     kind = "flow"
+    schema: ClassVar[Any] = FlowFile
 
     def __init__(
         self,
@@ -87,7 +101,7 @@ class Flow(AtWork):
         centre: float = 0.0,
         base: str | None = None,
     ) -> None:
-        super().__init__(config.shape, levels)
+        super().__init__(cast(Shape, config.shape), levels)
         self.net = DeepNet(config) if isinstance(config, DeepConfig) else MintNet(config)
         self.pixels: EntrywiseBijection = Rescale() if lam is None else Logit(lam, centre)
         self.base_name = base or ("logistic" if isinstance(config, DeepConfig) else "normal")
@@ -144,8 +158,8 @@ class Flow(AtWork):
         """
         if bound not in BOUNDS:
             raise ValueError(f"unknown bound {bound!r}; choose one of {', '.join(BOUNDS)}")
-        if draws < 1:
-            raise ValueError(f"at least one draw is needed; got {draws}")
+        check(draws, Count, "draws")
+        check(draw, Seed, "draw")
         if labels is None and self.classes:  # any label: log Σ p(label) p(image | label)
             found = self._by_label(images, seed, draw, index, draws=draws, bound=bound)
             return found.logsumexp(1) - math.log(self.classes)
@@ -184,18 +198,29 @@ class Flow(AtWork):
         Where the seed is None, u = 1/2: the centres of the bins.
         """
         self.check_images(images, floating=False)
+        self._check_precision()
         noise: Tensor | float = 0.5
         if seed is not None:
-            index = torch.arange(len(images), device=images.device) if index is None else index
+            check(seed, Seed, "seed")
+            check(draw, Seed, "draw")
+            index = check_index(index, images)
             noise = uniform_noise(seed, draw, index, self.shape, self.dtype)
         return (images.to(self.dtype) + noise) / self.levels
 
     def log_density(
         self, x: Tensor, transform: Transform | None = None, *, context: Tensor | None = None
     ) -> Tensor:
-        """log p(x) − D log L of pixels x in (0, 1), (batch,), by this transform or the net's."""
+        """log p(x) − D log L of pixels x in (0, 1), (batch,), by this transform or the net's.
+
+        The net's is computed in true float32 or float64, also under autocast, and x is checked.
+        """
+        if transform is None:
+            self._check_precision()
+            check_input(x, self.shape, "log_density", self.pixels.domain)
+            with true_float32():
+                return self.log_density(x, self.given(context).transform)
         y, log_det_pixels = self.pixels.transform(x)
-        z, log_det = (transform or self.given(context).transform)(y)
+        z, log_det = transform(y)
         bins = self.dimensions * math.log(self.levels)
         return self.base.log_prob(z).flatten(1).sum(1) + log_det + log_det_pixels - bins
 
@@ -261,12 +286,9 @@ class Flow(AtWork):
         self, count: int, temperature: float = 1.0, seed: int | None = None
     ) -> Tensor:
         """z of the net's output shape, drawn on the CPU: from N(0, temperature²), mapped to q."""
-        if not 0 < temperature < float("inf"):
-            raise ValueError(f"temperature must be positive; got {temperature}")
-        if count < 1:
-            raise ValueError(f"at least one sample can be drawn; got {count}")
-        if seed is not None and not -(2**63) <= seed < 2**64:
-            raise ValueError(f"a seed is a whole number of at most 64 bits; got {seed}")
+        check(temperature, Annotated[float, (1e-6, 1e6)], "temperature")
+        check(count, Count, "count")
+        check(seed, Seed | None, "seed")
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         shape = self.net.output_shape or self.shape
         z = self.base.from_normal(torch.randn(count, *shape, generator=generator) * temperature)
@@ -283,10 +305,18 @@ class Flow(AtWork):
 
     @classmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
-        net = (DeepConfig if "blocks" in config["net"] else MintNetConfig)(**config["net"])
-        lam = None if config.get("input") == "rescaled" else float(config["logit_lambda"])
-        centre = float(config.get("centre", 0.0))
-        return cls(net, lam, int(config["levels"]), centre, config.get("base"))
+        rescaled = config.get("input") == "rescaled"
+        lam = None if rescaled else check(config.get("logit_lambda"), float, "logit_lambda")
+        return cls(
+            config["net"], lam, config["levels"], config.get("centre", 0.0), config.get("base")
+        )
+
+    def _check_precision(self) -> None:
+        if self.dtype not in (torch.float32, torch.float64):
+            raise ValueError(
+                f"expected weights in float32 or float64, or a likelihood would be wrong; got "
+                f"{self.dtype}: take flow.float()"
+            )
 
     def _by_label(self, images: Tensor, *noise: Any, **options: Any) -> Tensor:
         """log p(image | label) of every label, (batch, classes)."""
@@ -303,12 +333,12 @@ class Flow(AtWork):
     ) -> Tensor:
         """``function`` of dequantized images and of the network for them, batch by batch."""
         self.check_images(images, floating=False)
-        places = torch.arange(len(images), device=images.device) if index is None else index
+        places = check_index(index, images)
 
         def one_batch(images: Tensor, context: Tensor | None, places: Tensor) -> Tensor:
             return function(self.dequantize(images, index=places, **noise), self.given(context))
 
-        context = self.context(labels, len(images))
+        context = self.context(labels, images.shape[0])
         with true_float32():
             return in_batches(self.batch_size, one_batch, images, context, places)
 
@@ -321,9 +351,7 @@ class Flow(AtWork):
         progress: Progress | None = None,
     ) -> Iterator[Solution]:
         """The solutions of each batch, one after the other."""
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"a batch has at least one sample; got batch_size={batch_size}")
-        size = batch_size or self.batch_size
+        size = check(batch_size, Count | None, "batch_size") or self.batch_size
         batches = z.split(size) if isinstance(z, Tensor) else (z,)
         context = self.context(labels, len(z))
         contexts = repeat(None) if context is None else context.split(size)

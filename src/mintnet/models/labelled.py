@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Annotated, Any, Self, TypedDict
 
 import torch
 from torch import Tensor
 
-from mintnet.calculus.masks import check_positive
 from mintnet.graphs import is_capturing
-from mintnet.models.base import Config, Model, Shape, check_levels
+from mintnet.models.base import Config, Levels, Model, Shape, Size
 from mintnet.precision import true_float32
+from mintnet.schema import check
 
 
 @dataclass(frozen=True)
@@ -29,29 +28,19 @@ class Pixels(Config):
     """
 
     shape: Shape
-    levels: int = 256
+    levels: Levels = 256
     mean: tuple[float, ...] = (0.5,)
-    deviation: tuple[float, ...] = (0.25,)
+    deviation: tuple[Annotated[float, (1e-6, 1e6)], ...] = (0.25,)
 
-    def __post_init__(self) -> None:
-        self.make_tuples("shape", "mean", "deviation")
-        if len(self.shape) != 3:
-            raise ValueError(f"shape is (channels, height, width); got {self.shape}")
-        channels, height, width = self.shape
-        check_positive(channels=channels, height=height, width=width)
-        check_levels(self.levels)
+    def check_more(self) -> None:
+        channels = self.shape[0]
         for name in ("mean", "deviation"):
             values = getattr(self, name)
-            numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-            if not numbers or not all(map(math.isfinite, values)):
-                raise ValueError(f"{name} must be finite numbers, one a channel; got {values}")
             if len(values) not in (1, channels):
                 raise ValueError(
                     f"{name} needs one entry for each of {channels} channels; got {len(values)}"
                 )
             object.__setattr__(self, name, values * (channels // len(values)))
-        if not all(value > 0 for value in self.deviation):
-            raise ValueError(f"deviation must be positive; got {self.deviation}")
 
     def normalized(self, pixels: Tensor) -> Tensor:
         """Numbers that a network takes, from pixels of 0 … levels − 1 in floating point."""
@@ -72,14 +61,20 @@ class Pixels(Config):
         return mean, deviation
 
 
+class LabelledFile(TypedDict):
+    """The configuration of a classifier, as it is saved, less its network."""
+
+    pixels: Pixels
+    classes: Size
+
+
 class ImageClassifier(Model):
     """Images to log-probabilities of classes; training uses `logits`, which checks nothing."""
 
-    config_class: type[Config]
     config: Any
 
     def __init__(self, config: Config, pixels: Pixels, classes: int) -> None:
-        check_positive(classes=classes)
+        check(classes, Size, "classes")
         super().__init__(pixels.shape, pixels.levels)
         self.config, self.pixels, self.classes = config, pixels, classes
 
@@ -104,8 +99,7 @@ class ImageClassifier(Model):
 
     @classmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
-        net, pixels = cls.config_class(**config["net"]), Pixels(**config["pixels"])
-        return cls(net, pixels, config["classes"])
+        return cls(config["net"], config["pixels"], config["classes"])
 
     def checked(self, images: Tensor) -> AbstractContextManager[None]:
         """Raise unless the network can take, or learn from, these images; a context to run in."""

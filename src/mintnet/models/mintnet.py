@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -11,8 +13,11 @@ from torch import Tensor
 from mintnet.bijections import Bijection, Chain, MintLayer, Squeeze, paired_mint
 from mintnet.flows import RealNVPCoupling
 from mintnet.flows.networks import HalfNetwork
-from mintnet.models.base import Config, Shape, choose, parameter_count
+from mintnet.models.base import Config, Counts, Shape, Sizes, choose, parameter_count
+from mintnet.precision import true_float32
 from mintnet.solvers import Solution, Solver
+
+Kernel = Annotated[int, (1, 101)]
 
 
 @dataclass(frozen=True)
@@ -23,23 +28,31 @@ class MintNetConfig(Config):
     """
 
     shape: Shape
-    pairs: tuple[int, ...]
-    filters: tuple[int, ...]
+    pairs: Counts
+    filters: Sizes
     activation: str = "elu"
-    kernel_size: int = 3
+    kernel_size: Kernel = 3
     t_form: str = "softplus"
-    couplings: int = 0
+    couplings: Annotated[int, (0, 2**16)] = 0
 
-    def __post_init__(self) -> None:
-        self.make_tuples("shape")
+    def check_more(self) -> None:
         self.check_stages("pairs", "filters")
-        if type(width := self.couplings) is not int or width < 0:
-            raise ValueError(f"couplings is a width, 1 or more, or 0 for none; got {width!r}")
         if self.couplings and len(self.pairs) == 1:
             raise ValueError(
                 "couplings stand after squeezes, and a network of one stage has none: take more "
                 "stages, or no couplings"
             )
+
+    def least_weights(self) -> int:
+        couplings = 2 * (len(self.pairs) - 1) * self.couplings**2
+        return couplings + mint_weights(self.shape, self.pairs, self.filters, self.kernel_size)
+
+
+def mint_weights(shape: Shape, pairs: Counts, filters: Sizes, kernel_size: int) -> int:
+    """Weights of pairs of Mint layers, a lower bound: half of each second kernel, and t."""
+    kernels = ((shape[0] * 4**stage * k) ** 2 for stage, k in enumerate(filters))
+    each = (kernel * (kernel_size**2 + 1) + 2 * math.prod(shape) for kernel in kernels)
+    return sum(count * weights for count, weights in zip(pairs, each, strict=True))
 
 
 PRESETS: dict[str, MintNetConfig] = {
@@ -77,6 +90,11 @@ class Network(Bijection):
     def parameter_count(self) -> int:
         """Weights that are not masked, and all other parameters."""
         return parameter_count(self)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """As of every bijection, in true float32 also under autocast."""
+        with true_float32():
+            return super().forward(x)
 
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.chain.transform(x)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 Shape = tuple[int, ...]
+Seed = Annotated[int, (-(2**63), 2**63 - 1)]
 
 
 def uniform_noise(
@@ -29,6 +32,19 @@ def uniform_noise(
     stream = _scramble(_scramble(index.to(torch.int64) + _scramble(seeds)) + _scramble(draw))
     bits = _scramble(stream[:, None] + pixel * _GOLDEN) >> 41 & 0x7FFFFF
     return ((bits.to(dtype) + 0.5) * 2.0**-23).reshape(-1, *shape)
+
+
+def check_index(index: Tensor | None, images: Tensor) -> Tensor:
+    """The images' places in their data set, (batch,) whole numbers; counted from 0 if None."""
+    if index is None:
+        return torch.arange(images.shape[0], device=images.device)
+    integers = index.dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+    if index.shape != images.shape[:1] or not integers:
+        raise ValueError(
+            f"index: expected whole numbers of shape ({len(images)},), one an image; got "
+            f"{index.dtype} of shape {tuple(index.shape)}"
+        )
+    return index
 
 
 def _scramble(x: Tensor) -> Tensor:

@@ -8,22 +8,24 @@ each with a batch normalization before it (0 and 2), and ``fc`` is the linear la
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from itertools import chain, groupby, product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
 
 from mintnet.bijections import BatchNorm, Bijection, MintLayer
+from mintnet.files import is_there
+from mintnet.models.base import Size
 from mintnet.models.classifier import PIXELS, Classifier, ClassifierConfig
 from mintnet.models.flow import Flow
 from mintnet.models.labelled import Pixels
 from mintnet.models.mintnet import MintNetConfig
-from mintnet.models.storage import ModelFileError
+from mintnet.models.storage import ModelFileError, check_size, check_tensor, load_torch
+from mintnet.schema import read_json
 
 State = dict[str, Tensor]
 Parts = dict[str, dict[str, str]]
@@ -36,6 +38,13 @@ _CLASSIFIER: Parts = {"0": _NORM, "1": _MINT, "2": _NORM, "3": _MINT}
 """The parts of a pair, with their tensors' names in the file and here."""
 
 
+class Beside(TypedDict):
+    """What a .json beside a checkpoint may say."""
+
+    lambda_logit: float | None
+    channels: Size | None
+
+
 def import_original(path: str | Path, logit_lambda: float | None = None) -> Flow | Classifier:
     """A density model or a classifier from one of the authors' checkpoints.
 
@@ -44,20 +53,24 @@ def import_original(path: str | Path, logit_lambda: float | None = None) -> Flow
     the ``.json`` too, else they are 1 for 28 × 28 pixels and 3 for others.
     """
     path = Path(path)
-    state, beside = _read(path), _beside(path)
+    state, about = _read(path), path.with_suffix(".json")
+    beside = read_json(about, Beside, ModelFileError) if is_there(about) else {}
     if any(name.startswith("fc.") for name in state):
         if logit_lambda is not None:
             raise ValueError(f"{path} holds a classifier, which has no logit and no λ")
         return _classifier(state, beside, path)
-    return _flow(state, beside.get("lambda_logit", logit_lambda), path)
+    stored = beside.get("lambda_logit")
+    return _flow(state, logit_lambda if stored is None else stored, path)
 
 
 def _flow(state: State, lam: float | None, path: Path) -> Flow:
     stages = _stages(state, _DENSITY, path)
     c, h, w = stages[0][0]["0.t"].shape[1:]
-    lam = (1e-6 if c == 1 else 0.05) if lam is None else float(lam)
+    lam = (1e-6 if c == 1 else 0.05) if lam is None else lam
     try:
-        flow = Flow(MintNetConfig((c, h, w), **_sizes(stages, "0")), lam)
+        config = MintNetConfig((c, h, w), **_sizes(stages, "0"))
+        check_size(path, config.least_weights())
+        flow = Flow(config, lam)
     except ValueError as error:
         raise ModelFileError(f"{path} does not describe a MintNet: {error}") from error
     _fill(flow.net.leaves(), stages, _DENSITY, path)
@@ -67,13 +80,13 @@ def _flow(state: State, lam: float | None, path: Path) -> Flow:
 def _classifier(state: State, beside: dict[str, Any], path: Path) -> Classifier:
     stages = _stages(state, _CLASSIFIER, path)
     width, h, w = stages[0][0]["1.t"].shape[1:]
-    shape = int(beside.get("channels") or (1 if (h, w) == (28, 28) else 3)), h, w
-    weight, bias = state.get("fc.weight"), state.get("fc.bias")
-    if weight is None or bias is None or weight.dim() != 2 or bias.shape != weight.shape[:1]:
-        raise ModelFileError(f"{path} is incomplete: there is no whole linear layer fc in it")
+    shape = beside.get("channels") or (1 if (h, w) == (28, 28) else 3), h, w
+    weight = check_tensor(state.get("fc.weight"), 2, f"{path}: the linear layer, fc.weight")
+    bias = check_tensor(state.get("fc.bias"), 1, f"{path}: the linear layer, fc.bias")
     known = next((pixels for pixels in PIXELS.values() if pixels.shape == shape), None)
     try:
         config = ClassifierConfig(width, **_sizes(stages, "1"), elu=True)
+        check_size(path, config.least_weights())
         model = Classifier(config, known or Pixels(shape, 256, (0.5,), (0.5,)), len(weight))
     except ValueError as error:
         raise ModelFileError(f"{path} does not describe a classifier: {error}") from error
@@ -84,10 +97,10 @@ def _classifier(state: State, beside: dict[str, Any], path: Path) -> Classifier:
 
 
 def _read(path: Path) -> State:
-    if not path.is_file():
-        raise ModelFileError(f"there is no file {path}")
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        checkpoint = load_torch(path)
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
     except Exception as error:  # torch raises all kinds of errors on files that are not its own
         reason = (str(error) or type(error).__name__).splitlines()[0]
         if "weights_only" in str(error):  # torch advises to read it all the same, and run its code
@@ -97,18 +110,6 @@ def _read(path: Path) -> State:
     if not isinstance(state, dict):
         raise ModelFileError(f"{path} is not a checkpoint of the authors: it holds no state_dict")
     return {str(name).removeprefix("module."): value for name, value in state.items()}
-
-
-def _beside(path: Path) -> dict[str, Any]:
-    """What the .json of the same name says, if there is one."""
-    beside = path.with_suffix(".json")
-    try:
-        found = json.loads(beside.read_text()) if beside.is_file() else {}
-    except ValueError as error:
-        raise ModelFileError(f"{beside} is not a configuration: {error}") from error
-    if not isinstance(found, dict):
-        raise ModelFileError(f"{beside} is not a configuration")
-    return {key: value for key, value in found.items() if value is not None}
 
 
 def _stages(state: State, parts: Parts, path: Path) -> list[list[State]]:
@@ -125,11 +126,9 @@ def _stages(state: State, parts: Parts, path: Path) -> list[list[State]]:
     for number, key in ((number, key) for number in pairs for key in keys):
         if key not in pairs[number]:
             raise ModelFileError(f"{path} is incomplete: layers.{number}.{key} is missing")
-        value, rank = pairs[number][key], 4 if re.search(r"weight\d|\.t$", key) else 1
-        if not isinstance(value, Tensor) or value.dim() != rank:
-            raise ModelFileError(f"{path}: layers.{number}.{key} is no tensor of {rank} axes")
-        if not value.is_floating_point() or not bool(value.isfinite().all()):
-            raise ModelFileError(f"{path}: layers.{number}.{key} holds no finite numbers")
+        rank = 4 if re.search(r"weight\d|\.t$", key) else 1
+        where = f"{path}: layers.{number}.{key}"
+        pairs[number][key] = check_tensor(pairs[number][key], rank, where)
     numbers = enumerate(sorted(pairs))
     groups = groupby(numbers, lambda place: place[1] - place[0])  # equal while none is left out
     return [[pairs[number] for _, number in group] for _, group in groups]
@@ -154,8 +153,6 @@ def _fill(leaves: Iterable[Bijection], stages: list[list[State]], parts: Parts, 
         layer = target if isinstance(target, MintLayer) else None
         for name, own in names.items():
             value, where = pair[f"{side}.{name}"], getattr(target, own)
-            if name == "running_var" and bool((value < 0).any()):
-                raise ModelFileError(f"{path}: a running variance is negative")
             value = _channel_major(value, name, layer) if layer else value
             title = f"{name} of {layer.name if layer else 'a batch normalization'}"
             _copy(where[None] if name == "t" else where, value, title, path)

@@ -10,20 +10,29 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mintnet.models.base import Config, choose
+from mintnet.models.base import Config, Counts, Sizes, choose
 from mintnet.models.classifier import PIXELS
-from mintnet.models.labelled import ImageClassifier, Pixels
+from mintnet.models.labelled import ImageClassifier, LabelledFile, Pixels
 
 
 @dataclass(frozen=True)
 class ResNetConfig(Config):
     """Residual blocks of each stage and their filters; later stages halve height and width."""
 
-    blocks: tuple[int, ...] = (12, 12, 14)
-    widths: tuple[int, ...] = (16, 64, 256)
+    blocks: Counts = (12, 12, 14)
+    widths: Sizes = (16, 64, 256)
 
-    def __post_init__(self) -> None:
+    def check_more(self) -> None:
         self.check_stages("blocks", "widths")
+
+    def least_weights(self) -> int:
+        return sum(18 * n * width**2 for n, width in zip(self.blocks, self.widths, strict=True))
+
+
+class ResNetFile(LabelledFile):
+    """The configuration of a ResNet, as it is saved."""
+
+    net: ResNetConfig
 
 
 class PreActivationBlock(nn.Module):
@@ -63,8 +72,8 @@ class ResNet(ImageClassifier):
     """
 
     kind = "resnet"
-    config_class = ResNetConfig
     config: ResNetConfig
+    schema = ResNetFile
 
     def __init__(self, config: ResNetConfig, pixels: Pixels, classes: int = 10) -> None:
         super().__init__(config, pixels, classes)

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mintnet.bijections import MintLayer
-from mintnet.files import whole_file
+from mintnet.files import is_there, readable_size, whole_file
+from mintnet.schema import read_json
 
 FORMAT = 1
+FLOATS = ("F16", "BF16", "F32", "F64")
+OTHERS = {torch.int64: ("I64",), torch.bool: ("BOOL",)}
 WEIGHTS, CONFIG, SCORES = "model.safetensors", "config.json", "scores.safetensors"
+RANKS = {"statistics": 2, "edges": 1, "texture": 2, "position": 3}
+"""The tensors of the scores of reference images, and how many axes they have."""
 SHIPPED: dict[str, Path] = {
     folder.name: folder
     for folder in sorted((Path(__file__).parents[1] / "weights").glob("*"))
@@ -28,20 +34,42 @@ class ModelFileError(ValueError):
     """A model folder that cannot be read."""
 
 
+class SavedData(TypedDict):
+    """The data set that a model was trained on."""
+
+    name: str | None
+    folder: str | None
+    version: str | None
+
+
+class SavedModel(TypedDict):
+    """What config.json says whatever the kind of the model."""
+
+    format: Literal[1]
+    kind: str
+    preset: str | None
+    data: SavedData | str | None
+    validation: float | None
+
+
 def locate(name: str | Path) -> Path:
-    """The folder meant by a run folder (its last weights), a saved model or a shipped name."""
+    """The folder of a run (its last weights), a saved model, a shipped or a hub's model."""
     path = Path(name).expanduser()
     for folder in (path, path / "last"):
-        if (folder / CONFIG).is_file():
+        if is_there(folder / CONFIG):
             return folder
     if str(name) in SHIPPED:
         return SHIPPED[str(name)]
-    if (path / "run.json").is_file():
+    if is_there(path / "run.json"):
         raise ModelFileError(f"{path} is a run that has not saved any weights yet")
+    from mintnet.models.hub import fetch, is_hub_name
+
+    if is_hub_name(name):
+        return fetch(str(name))
     empty = f"{path} holds no model: there is no {CONFIG} in it"
     raise ModelFileError(
         f"{empty if path.is_dir() else f'no model {name}'}: expected a run folder, a saved model "
-        f"folder or the name of a shipped model ({', '.join(SHIPPED)})"
+        f"folder, the name of a shipped model ({', '.join(SHIPPED)}) or user/model of the hub"
     )
 
 
@@ -66,26 +94,89 @@ def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
     """The configuration of a saved model."""
-    path = _existing(folder, CONFIG, "model")
+    return read_json(Path(folder, CONFIG), SavedModel, ModelFileError)  # type: ignore[no-any-return]
+
+
+def check_size(path: Path, weights: int) -> None:
+    """Raise unless a file is large enough for so many weights, of two bytes each."""
     try:
-        config = json.loads(path.read_text())
-    except (ValueError, UnicodeDecodeError) as error:
-        raise ModelFileError(f"{path} is damaged: {error}") from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise ModelFileError(f"{path} is not a configuration of format {FORMAT}")
-    return {"kind": None, **config}
+        size = readable_size(path)
+    except OSError as error:
+        raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if 2 * weights > size:
+        raise ValueError(
+            f"net: expected a network that fits into {path.name}, which has {size:,} bytes; got "
+            f"one of at least {weights:,} weights"
+        )
 
 
+@torch.no_grad()
 def load_weights(folder: str | Path, model: nn.Module) -> None:
     """Read the weights of a saved model into one of the same configuration."""
-    path = _existing(folder, WEIGHTS, "weights")
+    path, masks = Path(folder, WEIGHTS), _masks(model)
     try:
-        state = load_file(path)
+        with safe_open(path, "pt") as file:
+            stored = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            if any(part.get_dtype() == "F64" for part in stored.values()):
+                model.double()  # a model keeps its precision; half precision is for storage alone
+            own = model.state_dict()
+            if different := sorted(own.keys() ^ stored.keys()):
+                raise ModelFileError(
+                    f"{path} does not fit its configuration: {len(different)} tensors differ in "
+                    f"name, the first is {different[0]}"
+                )
+            for name, tensor in own.items():
+                mask, kinds = masks.get(name), OTHERS.get(tensor.dtype, FLOATS)
+                shape = [int(mask.sum())] if mask is not None else list(tensor.shape)
+                got = stored[name].get_dtype(), stored[name].get_shape()
+                if got[0] not in kinds or got[1] != shape:
+                    raise ModelFileError(
+                        f"{path} does not fit its configuration: {name}: expected "
+                        f"{' or '.join(kinds)} of shape {shape}; got {got[0]} of shape {got[1]}"
+                    )
+                value = file.get_tensor(name).to(tensor.dtype)
+                check_numbers(value, f"{path}: {name}")
+                tensor.zero_()[... if mask is None else mask.to(tensor.device)] = value.to(
+                    tensor.device
+                )
     except (SafetensorError, OSError) as error:
-        raise ModelFileError(f"{path} is damaged: {error}") from error
-    if any(tensor.dtype == torch.float64 for tensor in state.values()):
-        model.double()  # a model keeps its precision; half precision is for storage alone
-    load_packed_state(model, state, str(path))
+        raise ModelFileError(f"{path} is damaged: {' '.join(str(error).split())}") from error
+
+
+def load_torch(path: Path) -> Any:
+    """What a file of ``torch.save`` holds, tensors and plain data: none of its code is run."""
+    size = readable_size(path)
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as file:
+            if sum(info.file_size for info in file.infolist()) > size:
+                raise ValueError("it would unpack to more than its size, as no file of torch does")
+            if file.testzip() is not None:  # torch does not look at the checksums in it
+                raise ValueError("its contents do not match their checksums")
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def check_tensor(value: Any, rank: int, name: str) -> Tensor:
+    """The tensor, dense floating-point numbers with so many axes that float32 holds."""
+    words, fits = type(value).__name__, isinstance(value, Tensor)
+    if isinstance(value, Tensor):
+        words = f"{value.dtype} with {value.dim()} axes ({value.layout}, {value.device})"
+        fits = value.layout == torch.strided and value.device.type == "cpu" and value.dim() == rank
+        fits = fits and value.is_floating_point() and value.element_size() > 1
+        fits = fits and value.nbytes <= value.untyped_storage().nbytes()  # not expanded
+    if not fits:
+        raise ModelFileError(
+            f"{name}: expected a tensor of {rank} axes, dense floating-point numbers; got {words}"
+        )
+    check_numbers(value.float(), name)
+    return value.float()  # type: ignore[no-any-return]
+
+
+def check_numbers(value: Tensor, name: str) -> None:
+    """Raise unless all are finite, and those of a variance not negative."""
+    if not bool(value.isfinite().all()):
+        raise ModelFileError(f"{name}: expected finite numbers; got NaN or infinite ones")
+    if name.endswith(("variance", "running_var")) and bool((value < 0).any()):
+        raise ModelFileError(f"{name}: expected variances; got negative numbers")
 
 
 def save_scores(folder: str | Path, scores: dict[str, Tensor] | None) -> None:
@@ -102,18 +193,18 @@ def save_scores(folder: str | Path, scores: dict[str, Tensor] | None) -> None:
 def load_scores(folder: Path) -> dict[str, Tensor] | None:
     """The scores of reference images, where a model has them."""
     path = folder / SCORES
-    if not path.is_file():
+    if not is_there(path):
         return None
     try:
-        return dict(load_file(path))
+        readable_size(path)  # refuses pipes and devices
+        found = load_file(path)
     except (SafetensorError, OSError) as error:
         raise ModelFileError(f"{path} is damaged: {error}; delete it") from error
-
-
-def _existing(folder: str | Path, name: str, what: str) -> Path:
-    if not (path := Path(folder) / name).is_file():
-        raise ModelFileError(f"{folder} holds no {what}: there is no {name} in it")
-    return path
+    if found.keys() - RANKS.keys() or "statistics" not in found:
+        raise ModelFileError(f"{path}: expected {', '.join(RANKS)}; got {', '.join(found)}"[:300])
+    return {
+        name: check_tensor(value, RANKS[name], f"{path}: {name}") for name, value in found.items()
+    }
 
 
 def packed_state(model: nn.Module) -> dict[str, Tensor]:
@@ -121,31 +212,6 @@ def packed_state(model: nn.Module) -> dict[str, Tensor]:
     state, masks = model.state_dict(), _masks(model)
     packed = {name: t.detach().cpu()[masks.get(name, ...)] for name, t in state.items()}
     return {name: tensor.contiguous() for name, tensor in packed.items()}
-
-
-@torch.no_grad()
-def load_packed_state(model: nn.Module, state: dict[str, Tensor], source: str) -> None:
-    """The reverse of `packed_state`; raises if names or sizes differ."""
-    own, masks = model.state_dict(), _masks(model)
-    misfit = f"{source} does not fit its configuration"
-    if different := sorted(own.keys() ^ state.keys()):
-        raise ModelFileError(
-            f"{misfit}: {len(different)} tensors differ in name, the first is {different[0]}"
-        )
-    for name, tensor in own.items():
-        stored, mask = state[name], masks.get(name)
-        expected = (int(mask.sum()),) if mask is not None else tuple(tensor.shape)
-        if (shape := tuple(stored.shape)) != expected:
-            raise ModelFileError(f"{misfit}: {name} has shape {shape}, expected {expected}")
-        if stored.is_floating_point() and not bool(stored.isfinite().all()):
-            raise ModelFileError(f"{source}: {name} holds NaN or infinite weights")
-        if name.endswith(("variance", "running_var")) and bool((stored < 0).any()):
-            raise ModelFileError(
-                f"{source} is damaged: {name}, the variances of a normalization, holds negative "
-                "numbers; take another copy of the file"
-            )
-        whole = ... if mask is None else mask.to(tensor.device)
-        tensor.zero_()[whole] = stored.to(tensor.device, tensor.dtype)
 
 
 def _masks(model: nn.Module) -> dict[str, Tensor]:

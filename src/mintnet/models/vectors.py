@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Any, Literal, Self, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,20 @@ from mintnet.graphs import is_capturing
 from mintnet.models.base import Model
 from mintnet.models.deep import DeepConfig, DeepNet
 from mintnet.models.flow import Flow
+
+
+class VectorFile(TypedDict):
+    """The configuration of a density of vectors, as it is saved."""
+
+    net: DeepConfig
+    base: Literal["normal", "logistic"]
+
+
+class TableFile(TypedDict):
+    """The configuration of a density of tables, as it is saved."""
+
+    columns: tuple[str, ...]
+    flows: tuple[VectorFile, ...]
 
 
 class VectorFlow(Flow):
@@ -45,6 +59,7 @@ class VectorFlow(Flow):
     """
 
     kind = "vector-flow"
+    schema = VectorFile
     net: DeepNet
     pixels: EntryScaling
 
@@ -59,7 +74,7 @@ class VectorFlow(Flow):
         base: str = "logistic",
     ) -> None:
         sizes = (layers,), (filters,), (blocks,), (components,)
-        super().__init__(DeepConfig((dimensions,), *sizes, classes), None, base=base)  # type: ignore[arg-type]
+        super().__init__(DeepConfig((dimensions,), *sizes, classes), None, base=base)
         self.levels = 1  # no bins: D log L = 0
         self.pixels = EntryScaling((dimensions,))
 
@@ -100,8 +115,8 @@ class VectorFlow(Flow):
 
     @classmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
-        net = DeepConfig(**config["net"])
-        (dimensions,), (layers,), (filters,) = net.shape, net.layers, net.filters  # type: ignore[misc]
+        net = config["net"]
+        (dimensions,), (layers,), (filters,) = net.shape, net.layers, net.filters
         (blocks,), (components,) = net.blocks, net.components
         sizes = dimensions, layers, filters, blocks, components, net.classes
         return cls(*sizes, base=config["base"])
@@ -120,6 +135,9 @@ class TableModel(Model):
         columns: their names.
         flows: M models of D columns; all of one shape.
 
+    Attributes:
+        held_out: nats a row that a flow had not seen, the mean over the flows; NaN if not fitted.
+
     Examples:
         >>> model = TableModel(["height", "weight"], [VectorFlow(2), VectorFlow(2)]).eval()
         >>> model.log_prob(torch.zeros(4, 2)).shape
@@ -127,7 +145,9 @@ class TableModel(Model):
     """
 
     kind = "table"
+    schema = TableFile
     orders: Tensor
+    held_out = math.nan
 
     def __init__(self, columns: list[str], flows: list[VectorFlow]) -> None:
         super().__init__((len(columns),), 256)  # type: ignore[arg-type]
@@ -161,4 +181,8 @@ class TableModel(Model):
     @classmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
         flows = [VectorFlow.from_description(each) for each in config["flows"]]
-        return cls([str(name) for name in config["columns"]], flows)
+        return cls(list(config["columns"]), flows)
+
+    @classmethod
+    def least_weights(cls, config: dict[str, Any]) -> int:
+        return sum(each["net"].least_weights() for each in config["flows"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from mintnet.models import Flow
 from mintnet.studio.catalogue import Catalogue, shown
 from mintnet.studio.parts import opened, picture_input, picture_output, show_code, told
 
+NATS, UNUSUAL = "nats of each pixel", "how unusual, for its place and texture"
 ORANGE = (240, 120, 30)
 SCALE = 4.0  # standard deviations of the code from black to white
 
@@ -28,46 +30,59 @@ def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
             button = gr.Button("Inspect", variant="primary", elem_id="inspect")
             facts = gr.Markdown()
     overlay = gr.State(None)
-    opacity = gr.Slider(0, 1, 0.6, step=0.05, label="Opacity of the map")
     with gr.Row():
-        map_picture = picture_output("Nats of each pixel")
+        chosen = gr.Radio([NATS, UNUSUAL], value=NATS, label="The map shows")
+        opacity = gr.Slider(0, 1, 0.6, step=0.05, label="Opacity of the map")
+    with gr.Row():
+        map_picture = picture_output("The map")
         code = picture_output("The code z")
         back = picture_output("The way back")
     outputs = [facts, overlay, map_picture, code, back]
-    button.click(told(partial(inspect, catalogue)), [model, upload, number, opacity], outputs)
-    opacity.change(_blended, [overlay, opacity], map_picture, show_progress="hidden")
+    inputs = [model, upload, number, chosen, opacity]
+    button.click(told(partial(inspect, catalogue)), inputs, outputs)
+    for choice in (chosen, opacity):
+        choice.change(_blended, [overlay, chosen, opacity], map_picture, show_progress="hidden")
     show_code(_code, [model])
 
 
 @torch.no_grad()
 def inspect(
-    catalogue: Catalogue, name: str, upload: str | None, number: float | None, opacity: float
+    catalogue: Catalogue,
+    name: str,
+    upload: str | None,
+    number: float | None,
+    chosen: str,
+    opacity: float,
 ) -> tuple[Any, ...]:
-    """Facts in words, the picture with its map, both blended, the code, and what came back."""
+    """Facts in words, the picture with its maps, both blended, the code, and what came back."""
     flow = catalogue.open(name).flow
     image = catalogue.picture(name, upload, number)
     images = image[None].to(flow.device)
     label = int(flow.classify(images).argmax()) if flow.classes else None
     nats = -flow.log_prob_map(images, labels=label)[0].sum(0)
+    bits = float(nats.sum()) / (flow.dimensions * math.log(2))
+    facts = [f"**{bits:.3f} bits per dimension** (one dequantization draw)"]
+    maps = {NATS: _heat(nats)}
+    if flow.scores is not None:
+        found = flow.score(images)
+        facts += [f"**p-value {float(found.p_value):.3g}** among held-out images"]
+        facts[-1] += f"; farthest from them: {found.reasons[0]}"
+        maps |= {} if found.unusual is None else {UNUSUAL: _heat(found.unusual[0])}
+    if label is not None:
+        facts += [f"most probable class: **{label}**"]
     z = flow.encode(images, labels=label)
     solution = flow.solve(z, labels=label)
     returned = flow.to_images(solution.value)[0].cpu()
-    bits = float(nats.sum()) / (flow.dimensions * 0.6931471805599453)
-    exact = bool(solution.converged.all()) and torch.equal(returned, image.cpu())
-    lines = [
-        f"**{bits:.3f} bits per dimension** (one dequantization draw)",
-        f"{float(nats.sum()):.1f} nats in all, the sum of the map",
-        f"The way back: {'byte for byte' if exact else 'NOT the same picture'}, "
-        f"{'verified' if bool(solution.converged.all()) else 'NOT verified'}, "
-        f"residual {float(solution.residual.max()):.0e}",
+    verified = bool(solution.converged.all())
+    facts += [
+        f"The way back: {'' if torch.equal(returned, image.cpu()) else 'NOT '}byte for byte, "
+        f"{'' if verified else 'NOT '}verified, residual {float(solution.residual.max()):.0e}"
     ]
-    if label is not None:
-        lines.insert(0, f"Most probable class: **{label}**")
-    picture = shown(image, flow.levels), _heat(nats)
+    picture = shown(image, flow.levels), maps
     return (
-        "\n\n".join(lines),
+        "\n\n".join(facts),
         picture,
-        _blended(picture, opacity),
+        _blended(picture, chosen, opacity),
         _code_picture(flow, z[0]),
         shown(returned, flow.levels),
     )
@@ -80,12 +95,16 @@ def _heat(nats: Tensor) -> NDArray[np.float64]:
     return np.asarray(np.clip((values - low) / max(high - low, 1e-9), 0, 1))
 
 
-def _blended(picture: tuple[Image.Image, Any] | None, opacity: float) -> Image.Image | None:
-    """The picture under its map: orange where the model was surprised."""
+def _blended(
+    picture: tuple[Image.Image, dict[str, Any]] | None, chosen: str, opacity: float
+) -> Image.Image | None:
+    """The picture under a map: orange where the model was surprised."""
     if picture is None:
         return None
-    image, heat = picture
-    alpha = Image.fromarray((255 * opacity * heat).astype(np.uint8))
+    image, maps = picture
+    if chosen not in maps:
+        raise gr.Error("this model has no reference scores, so nothing is known to be unusual")
+    alpha = Image.fromarray((255 * opacity * maps[chosen]).astype(np.uint8))
     alpha = alpha.resize(image.size, Image.Resampling.NEAREST)
     return Image.composite(Image.new("RGB", image.size, ORANGE), image, alpha)
 
@@ -100,6 +119,6 @@ def _code_picture(flow: Flow, z: Tensor) -> Image.Image:
 def _code(name: str) -> str:
     return (
         f"{opened(name)}\nbits = flow.bits_per_dim(images)         # uint8 images\n"
-        "nats = -flow.log_prob_map(images)        # of each entry\n"
+        "score = flow.score(images)               # p_value, and map: nats of each pixel\n"
         "back = flow.decode(flow.encode(images))  # byte for byte"
     )

@@ -131,7 +131,7 @@ def images_for(
     facts = config.get("data")
     facts = facts if isinstance(facts, dict) else {"name": facts}
     own = facts.get("name") or data_and_kind(str(config.get("preset") or ""))[0] or None
-    name, version = name or own, facts.get("version")
+    name, version = own if name is None else name, facts.get("version")
     if name not in NAMES:
         told = "it does not say which data set" if name is None else f"it says {name!r}"
         raise RunError(

@@ -7,24 +7,65 @@ import io
 import json
 import os
 import platform
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
 import torch
 from safetensors import SafetensorError
 
-from mintnet.files import write_bytes
+from mintnet.files import is_there, readable_size, write_bytes
+from mintnet.models.storage import check_tensor, load_torch
+from mintnet.schema import check, read_json
 
 FORMAT = 2
+Steps = Annotated[int, (0, 2**62)]
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 class RunError(ValueError):
     """A run that cannot start or go on, in one line."""
+
+
+class RunFile(TypedDict):
+    """What run.json says; `Recipe` is the schema of the recipe."""
+
+    format: Literal[2]
+    recipe: dict[str, Any]
+    data: dict[str, Any]
+    steps: Steps
+
+
+class State(TypedDict):
+    """What a checkpoint keeps."""
+
+    step: Steps
+    best: float | None
+    best_step: Steps
+    seconds: float
+    left_out: Steps | None
+    sums: dict[str, Any] | None
+    seen: Steps | None
+    since: float | None
+    model: dict[str, Any]
+    averaged: dict[str, Any] | None
+    optimizer: dict[str, Any]
+
+
+class CheckpointFile(TypedDict):
+    """What checkpoint.pt holds."""
+
+    format: Literal[2]
+    state: State
+
+
+class MetricsRow(TypedDict):
+    """What each line of metrics.jsonl says, besides its figures."""
+
+    kind: str
+    step: Steps
 
 
 class RunFolder:
@@ -110,22 +151,12 @@ class RunFolder:
 
     def read(self) -> dict[str, Any]:
         """What run.json says: recipe, data, model, steps."""
-        if not self.run_json.is_file():
+        if not is_there(self.run_json):
             raise RunError(
                 f"{self.path} holds no run: there is no run.json in it; name another folder "
                 f"with --run"
             )
-        try:
-            content = json.loads(self.run_json.read_text())
-            if content["format"] != FORMAT:
-                raise ValueError(f"not of format {FORMAT}: it is of another version of mintnet")
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            raise self.damaged(error) from error
-        return dict(content)
-
-    def damaged(self, error: Exception) -> RunError:
-        """What to say about a run.json that cannot be understood."""
-        return RunError(f"{self.run_json} is damaged ({error}); name another folder with --run")
+        return read_json(self.run_json, RunFile, RunError)  # type: ignore[no-any-return]
 
     def write(self, content: Mapping[str, Any]) -> None:
         """Write run.json."""
@@ -140,15 +171,19 @@ class RunFolder:
         Each has ``kind`` (``train``, ``validation``, ``left out`` or ``samples``), ``step``,
         ``epoch`` and figures.
         """
-        rows = []
-        lines = self.metrics_file.read_text().splitlines() if self.metrics_file.exists() else []
-        for line in lines:
+        rows: list[dict[str, Any]] = []
+        if not is_there(self.metrics_file):
+            return rows
+        readable_size(self.metrics_file)  # refuses pipes and devices
+        *lines, _ = self.metrics_file.read_text(errors="replace").split("\n")
+        for number, line in enumerate(lines, 1):
             try:
-                row = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(row, dict) and isinstance(row.get("step"), int):
-                rows.append(row)
+                rows.append(check(json.loads(line), MetricsRow))
+            except (ValueError, RecursionError) as error:
+                raise RunError(
+                    f"{self.metrics_file}: line {number}: {' '.join(str(error).split())}; put back "
+                    f"a copy of the file, or take it away"
+                ) from error
         return rows
 
     def add_metrics(self, row: Mapping[str, Any]) -> None:
@@ -170,22 +205,21 @@ class RunFolder:
 
     def read_checkpoint(self) -> dict[str, Any] | None:
         """The state to resume from, None before the first checkpoint; runs no code of the file."""
-        if not self.checkpoint.exists():
+        if not is_there(self.checkpoint):
             return None
         try:
-            with zipfile.ZipFile(self.checkpoint) as file:
-                if file.testzip() is not None:  # torch does not look at the checksums in it
-                    raise ValueError("its contents do not match their checksums")
-            content = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
-            if content["format"] != FORMAT:
-                raise ValueError(f"not of format {FORMAT}")
+            content = check(load_torch(self.checkpoint), CheckpointFile)
+            state: dict[str, Any] = content["state"]
+            for name, value in {**state["model"], **state.get("averaged", {})}.items():
+                if getattr(value, "dtype", None) != torch.int64:  # a count of batches
+                    check_tensor(value, getattr(value, "ndim", 0), name)
         except Exception as error:  # a damaged file may raise nearly anything
             reason = " ".join(str(error).split())[:100] or type(error).__name__
             raise RunError(
                 f"{self.checkpoint} is damaged ({reason}); put back a copy of it, or start a new "
                 f"run in another folder from the weights in {self.last} (--run, --init)"
             ) from error
-        return dict(content["state"])
+        return state
 
 
 @contextmanager

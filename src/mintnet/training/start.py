@@ -18,6 +18,7 @@ from mintnet.models import Flow
 from mintnet.models.at_work import FEWEST
 from mintnet.models.base import Model
 from mintnet.models.storage import save_scores
+from mintnet.schema import check
 from mintnet.training import devices as places
 from mintnet.training.build import build_task, options_of_model, size_warning
 from mintnet.training.data import Order, describe, load_images
@@ -91,7 +92,10 @@ def _train(
     order = Order(recipe, len(data))
     if saved:
         recipe = _extended(folder, recipe, order.per_epoch, saved["steps"])
-    task = build_task(replace(recipe, init=None) if state else recipe, data)
+    try:
+        task = build_task(replace(recipe, init=None) if state else recipe, data)
+    except ValueError as error:
+        raise RunError(f"{folder.run_json}: recipe: {error}" if saved else str(error)) from error
     task.fast, path = places.fast_path(task, recipe.precision, devices, recipe.plain)
     total, begun = recipe.steps(order.per_epoch), state["step"] if state else 0
     figures: dict[str, Any] = {"preset": preset, "run": str(folder.path)}
@@ -161,9 +165,9 @@ def _recipe(
         return recipe, {}
     saved = folder.read()
     try:
-        before = Recipe(**saved["recipe"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise folder.damaged(error) from error
+        before = check(saved["recipe"], Recipe, "recipe")
+    except ValueError as error:
+        raise RunError(f"{folder.run_json}: {error}; name another folder with --run") from error
     return before.resumed(str(folder.path), preset, **options), saved
 
 

@@ -60,13 +60,15 @@ class DensityTask:
         flow = self.model  # not `log_prob`, which checks the images in each call
         dtype = next(flow.parameters()).dtype
         noise = uniform_noise(batch.seed, batch.draw, batch.index, flow.shape, dtype)
-        context, transform = None, None
+        context = None
         if flow.classes and batch.labels is not None:
             context = F.one_hot(batch.labels, flow.classes).to(dtype)
+        net = flow.given(context)
+        transform = net.transform
         if self.fast is not None and flow.training:
-            transform = partial(fast_transform, flow.given(context), **vars(self.fast))
+            transform = partial(fast_transform, net, **vars(self.fast))
         pixels = (batch.images.to(dtype) + noise) / flow.levels
-        loss = -flow.log_density(pixels, transform, context=context)
+        loss = -flow.log_density(pixels, transform)
         return {"loss": loss, "bpd": loss / (flow.dimensions * math.log(2))}
 
 

@@ -1,0 +1,181 @@
+"""Models on the Hugging Face hub: fetched with their hashes checked, pushed with a model card."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import struct
+import tempfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from mintnet.models.storage import CONFIG, WEIGHTS, ModelFileError
+from mintnet.solvers import REMEDY
+
+if TYPE_CHECKING:
+    from mintnet.models.base import Model
+
+NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+EXTRA = "pip install 'mintnet[hub]'"
+CARD = """---
+library_name: mintnet
+tags: [normalizing-flow, invertible-network]
+---
+
+# {name}
+
+A {kind} of mintnet (`pip install mintnet`) for images of shape {shape} with {levels} levels.
+
+```python
+import mintnet
+
+model = mintnet.{cls}.from_pretrained("{name}")
+```
+
+| | |
+|---|---|
+{rows}
+{samples}"""
+
+
+def is_hub_name(name: str | Path) -> bool:
+    """Whether a name can be one of the hub, user/model, and not that of a place in a folder here.
+
+    Examples:
+        >>> is_hub_name("user/model"), is_hub_name("./model"), is_hub_name("mnist")
+        (True, False, False)
+    """
+    return bool(NAME.fullmatch(str(name))) and not Path(name).parent.exists()
+
+
+def fetch(name: str) -> Path:
+    """The folder in the hub's cache with the model user/model, downloaded where it is not there.
+
+    ``HF_ENDPOINT`` names another server than the hub. Raises `ModelFileError` if there is no such
+    model, no network, or a file that does not have the hash by which the hub knows it.
+    """
+    try:
+        from huggingface_hub import errors, get_hf_file_metadata, hf_hub_download, hf_hub_url
+    except ModuleNotFoundError:
+        raise ModelFileError(
+            f"no model {name}: there is no such folder, and models of the hub need "
+            f"huggingface_hub: {EXTRA}"
+        ) from None
+    endpoint = os.environ.get("HF_ENDPOINT")
+    options: dict[str, Any] = {"library_name": "mintnet", "endpoint": endpoint}
+    try:
+        try:
+            get_hf_file_metadata(hf_hub_url(name, CONFIG, endpoint=endpoint))
+        except errors.HfHubHTTPError:
+            raise
+        except Exception:  # no network, of several libraries' errors: the cache may have it
+            options["local_files_only"] = True
+        config = Path(hf_hub_download(name, CONFIG, **options))
+        commit = config.parent.name  # both files of one revision
+        weights = Path(hf_hub_download(name, WEIGHTS, revision=commit, **options))
+    except errors.RepositoryNotFoundError:
+        raise ModelFileError(
+            f"no model {name}: there is no such folder, and no such model on the hub that you may "
+            "read; a private one needs hf auth login"
+        ) from None
+    except errors.RemoteEntryNotFoundError as error:
+        file = WEIGHTS if WEIGHTS in str(error) else CONFIG
+        raise ModelFileError(f"{name} on the hub is no model of mintnet: no {file}") from None
+    except errors.LocalEntryNotFoundError:
+        raise ModelFileError(
+            f"no model {name}: there is no such folder, and the hub cannot be reached; look at the "
+            "name and the network"
+        ) from None
+    except Exception as error:  # of several libraries for HTTP
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ModelFileError(f"the download of {name} failed, try again: {reason}") from error
+    for path in (config, weights):
+        _check_hash(path)
+    return config.parent
+
+
+def _check_hash(path: Path) -> None:
+    """Raise unless a file of the cache is what its name there says; a wrong file is removed.
+
+    The cache names blobs by SHA-256 (large files) or as git does.
+    """
+    blob = path.resolve()
+    if not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", blob.name):
+        return  # a cache without links has no hashes; the readers check what they read
+    data = blob.read_bytes()
+    git = b"blob %d\0" % len(data) + data
+    found = hashlib.sha256(data) if len(blob.name) == 64 else hashlib.sha1(git)
+    if found.hexdigest() != blob.name:
+        path.unlink()
+        blob.unlink(missing_ok=True)
+        raise ModelFileError(
+            f"{path.name} is not what the hub announced (its hash is {found.hexdigest()[:12]}…, "
+            f"expected {blob.name[:12]}…); it was removed, try again"
+        )
+
+
+def push(model: Model, name: str, figures: Mapping[str, object], private: bool) -> str:
+    """Upload weights, configuration and model card in one commit; gives the page's address."""
+    if not NAME.fullmatch(name):
+        raise ValueError(f"a model on the hub is called user/model; got {name!r}")
+    try:
+        from huggingface_hub import HfApi
+    except ModuleNotFoundError:
+        raise ModelFileError(f"models of the hub need huggingface_hub: {EXTRA}") from None
+    api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), library_name="mintnet")
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(folder, **_public(model.about))
+        Path(folder, "README.md").write_text(_card(model, name, figures, Path(folder)), "utf-8")
+        try:
+            api.create_repo(name, private=private, exist_ok=True)
+            api.upload_folder(repo_id=name, folder_path=folder, commit_message=f"A {model.kind}")
+        except Exception as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ModelFileError(f"{name} could not be pushed to the hub: {reason}") from error
+    return f"{api.endpoint}/{name}"
+
+
+def _public(about: dict[str, Any]) -> dict[str, Any]:
+    """What others need to know of the training, without the names of folders."""
+    kept: dict[str, Any] = {
+        key: about[key] for key in ("preset", "data", "validation", "step") if key in about
+    }
+    if isinstance(data := kept.get("data"), dict):
+        kept["data"] = {key: value for key, value in data.items() if key != "folder"}
+    return kept
+
+
+def _card(model: Model, name: str, figures: Mapping[str, object], folder: Path) -> str:
+    """The model card; of a density model with a picture of samples, each verified."""
+    facts: dict[str, object] = {"parameters": f"{model.parameter_count():,}", **figures}
+    samples = ""
+    flow: Any = model
+    if model.kind == "flow" and len(model.shape) == 3 and model.shape[0] in (1, 3):
+        solution = flow.solve(flow.sample_latents(16, seed=0))
+        write_png(folder / "samples.png", flow.to_images(solution.require(REMEDY)), model.levels)
+        facts["largest residual of 16 samples"] = f"{float(solution.residual.max()):.1e}"
+        samples = "\n![16 samples](samples.png)\n\nSamples of seed 0, none left out.\n"
+    rows = "\n".join(f"| {key} | {value} |" for key, value in facts.items())
+    shape = " × ".join(map(str, model.shape))
+    about = {"name": name, "kind": model.kind, "cls": type(model).__name__, "shape": shape}
+    return CARD.format(**about, levels=model.levels, rows=rows, samples=samples)
+
+
+def write_png(path: Path, images: Tensor, levels: int) -> None:
+    """16 images, uint8 (16, C, H, W) with C = 1 or 3, in four rows, three times as large."""
+    scaled = images.cpu().float().mul(255 / (levels - 1)).round().byte()
+    c, h, w = scaled.shape[1:]
+    picture = scaled.reshape(4, 4, c, h, w).permute(0, 3, 1, 4, 2).reshape(4 * h, 4 * w, c)
+    lines = picture.repeat_interleave(3, 0).repeat_interleave(3, 1).flatten(1).numpy()
+    header = struct.pack(">IIBBBBB", 12 * w, 12 * h, 8, 0 if c == 1 else 2, 0, 0, 0)
+    data = zlib.compress(b"".join(b"\0" + line.tobytes() for line in lines))
+    with path.open("wb") as file:
+        file.write(b"\x89PNG\r\n\x1a\n")
+        for kind, content in ((b"IHDR", header), (b"IDAT", data), (b"IEND", b"")):
+            file.write(struct.pack(">I", len(content)) + kind + content)
+            file.write(struct.pack(">I", zlib.crc32(kind + content)))
