@@ -127,7 +127,7 @@ def _run(command: Command) -> None:
         if is_first_process() and command.json is not None:
             write_bytes(command.json.expanduser(), to_json({**source, **figures}))
         if is_first_process() and command.then and not flaw:
-            known = {name: shlex.quote(str(v)) for name, v in {**figures, **vars(command)}.items()}
+            known = {name: shlex.quote(str(v)) for name, v in {**vars(command), **figures}.items()}
             then = command.then.format_map(known)
             console().print(f"Next: {then}", style="dim", markup=False)
     sys.stdout.flush()
@@ -221,7 +221,7 @@ def _with_dashes(words: str, command: Command | None) -> str:
     groups = [value for value in vars(command).values() if is_dataclass(value)] if command else []
     names = [name for group in (command, *groups) if group for name in vars(group)]
     known = "|".join(name for name in names if name[-1] != "_" and name != "run_folder")
-    found = re.match(rf"({known})(?= )", words) if known else None
+    found = re.match(rf"({known})(?=[ :])", words) if known else None
     return f"--{found[1].replace('_', '-')}{words[found.end() :]}" if found else words
 
 
