@@ -25,11 +25,9 @@ CASES = {case.name: case for case in registry.CASES}
 PLACES = ("span", "wide", "far", "zero", "ends", "one entry")
 FAR = (20.0, 60.0, 80.0, 110.0, 300.0, 700.0, 1e3, 1e5)
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-OVERFLOW = ("new-analytic",)
-"""An example in the tests whose own formula has cosh x, which overflows far out."""
 TOLERANCES = {"float32": 1e-4, "float64": 1e-8}
 """Of the log-determinant, relative to its size and to the number of entries."""
-DRAWS = 2000
+DRAWS = 400
 """Estimates of which the mean is taken."""
 
 
@@ -53,7 +51,7 @@ def inputs(case: dict[str, Any], bijection: Bijection) -> Tensor:
     """Two samples."""
     entry, rng = CASES[case["entry"]], random.Random(case["seed"])
     x: Tensor = entry.sample_input(2, case["seed"] % 2**20)
-    bounded = bijection.domain != REALS or entry.span[0] >= 0 or entry.name in OVERFLOW
+    bounded = bijection.domain != REALS or entry.span[0] >= 0
     low, high = bijection.domain if bijection.domain != REALS else entry.span
     signs = torch.tensor([rng.choice((-1.0, 1.0)) for _ in range(x.numel())]).reshape(x.shape)
     if case["place"] in ("wide", "far") and not bounded:

@@ -32,4 +32,6 @@ def test_outputs_are_small_and_without_errors(path: Path) -> None:
 
 
 def test_they_are_all_found() -> None:
-    assert {"accelerate", "calculus", "density", "score"} <= {path.stem for path in NOTEBOOKS}
+    assert {"accelerate", "calculus", "density", "restore", "score"} <= {
+        path.stem for path in NOTEBOOKS
+    }

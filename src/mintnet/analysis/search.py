@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mintnet.bijections import MintLayer
 from mintnet.models import Classifier
 
 Goal = tuple[Tensor, Tensor]
@@ -24,7 +25,9 @@ class Search:
         if rounds < 1:
             raise ValueError(f"rounds is at least 1; got {rounds}")
         self.model, self.rounds = model, rounds
-        self.quick = copy.deepcopy(model).float()  # gradients in float32
+        leaves = copy.deepcopy(model.chain).float().leaves()  # gradients in float32
+        # Masks and signs are applied once, since the weights do not change.
+        self.parts = [p.evaluator() if isinstance(p, MintLayer) else p for p in leaves]
         ends = torch.tensor([[0.0], [model.levels - 1.0]], dtype=torch.float64, device=model.device)
         ends = ends.expand(2, model.shape[0])[..., None, None]
         self.low, self.high = model.pixels.normalized(ends)
@@ -103,7 +106,10 @@ class Search:
 
     def _logits(self, x: Tensor) -> Tensor:
         """Logits by features in float32, (batch, classes) float64."""
-        return self.model.head(self.quick.chain.value(self.model.padded(x).float()).double())
+        x = self.model.padded(x).float()
+        for part in self.parts:
+            x = part.value(x)
+        return self.model.head(x.double())
 
 
 def _blurred(images: Tensor) -> Tensor:

@@ -47,7 +47,15 @@ class Bijection(nn.Module, ABC):
         """y and log |det J(x)|. Shapes: (batch, ...), (batch,)."""
         check_input(x, self.event_shape, type(self).__name__, self.domain)
         self._check_dtype(x)
-        return self.transform(x)
+        y, log_det = self.transform(x)
+        if not unreadable(x) and not bool(log_det.isfinite().all()):
+            bad = (~log_det.isfinite()).nonzero().flatten().tolist()
+            raise ValueError(
+                f"the log-determinant of {type(self).__name__} is not finite for {len(bad)} of "
+                f"{len(x)} samples (the first: sample {bad[0]}): entries too near the end of the "
+                "domain or too large for its formula, or weights that are not finite"
+            )
+        return y, log_det
 
     def inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         """x with f(x) = z, verified; raises `InversionError` otherwise. Differentiable."""

@@ -36,6 +36,7 @@ COMMANDS = {
     "predict": "mintnet.cli.predict:Predict",
     "explain": "mintnet.cli.explain:Explain",
     "score": "mintnet.cli.score:Score",
+    "restore": "mintnet.cli.restore:Restore",
     "export": "mintnet.cli.export:Export",
     "info": "mintnet.cli.info:Info",
     "import-original": "mintnet.cli.info:ImportOriginal",
@@ -47,6 +48,7 @@ COMMANDS = {
     "bench families": "mintnet.cli.bench:Families",
     "bench accelerate": "mintnet.cli.bench:Accelerate",
     "bench score": "mintnet.cli.bench:Score",
+    "bench restore": "mintnet.cli.bench:Restore",
     "studio": "mintnet.studio.command:Studio",
     "demo": "mintnet.cli.demo:Demo",
     "doctor": "mintnet.cli.doctor:Doctor",
@@ -125,7 +127,7 @@ def _run(command: Command) -> None:
         if is_first_process() and command.json is not None:
             write_bytes(command.json.expanduser(), to_json({**source, **figures}))
         if is_first_process() and command.then and not flaw:
-            known = {name: shlex.quote(str(v)) for name, v in {**figures, **vars(command)}.items()}
+            known = {name: shlex.quote(str(v)) for name, v in {**vars(command), **figures}.items()}
             then = command.then.format_map(known)
             console().print(f"Next: {then}", style="dim", markup=False)
     sys.stdout.flush()
@@ -219,7 +221,7 @@ def _with_dashes(words: str, command: Command | None) -> str:
     groups = [value for value in vars(command).values() if is_dataclass(value)] if command else []
     names = [name for group in (command, *groups) if group for name in vars(group)]
     known = "|".join(name for name in names if name[-1] != "_" and name != "run_folder")
-    found = re.match(rf"({known})(?= )", words) if known else None
+    found = re.match(rf"({known})(?=[ :])", words) if known else None
     return f"--{found[1].replace('_', '-')}{words[found.end() :]}" if found else words
 
 

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 PACKAGE = "mintnet.benchmarks"
-COMMANDS = ("Train", "Sample", "Invert", "Properties", "Families", "Accelerate", "Score")
+COMMANDS = ("Train", "Sample", "Invert", "Properties", "Families", "Accelerate", "Score", "Restore")
 
 
 def benchmarks(module: str) -> ModuleType:

@@ -33,8 +33,9 @@ class Info(Command):
         model, config, origin = self._find()
         known = {"format", *model.describe()}
         extra = {name: value for name, value in config.items() if name not in known}
-        layers = layer_sizes(model)
-        out = console()
+        layers, out = layer_sizes(model), console()
+        if "fresh" in origin:
+            self.then = "mintnet train {model}"
         out.print(f"{strong(self.model)}  {kind_of(model)} ({escape(origin)})")
         table = Table(box=None, show_header=False, pad_edge=False)
         for label, value in [*facts(model), *extra.items()]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from mintnet.cli.command import Command, Folder, Model
 from mintnet.cli.model import OpenModel, open_model
 from mintnet.cli.output import console, strong
-from mintnet.models import Flow
+from mintnet.models import Classifier, Flow
 from mintnet.models.base import Model as AnyModel
 
 
@@ -61,6 +61,8 @@ class Predict(Command):
             found.append({"picture": name, "class": best, "probabilities": probabilities})
         if not found:
             raise ValueError(f"none of {broken} pictures could be read")
+        if not isinstance(opened.model, Classifier):  # others have no way back
+            self.then = "mintnet report {model}"
         return {"pictures": found, "not_read": broken, "first": found[0]["picture"]}
 
 

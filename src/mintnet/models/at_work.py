@@ -11,6 +11,7 @@ from mintnet.models import storage
 from mintnet.models.base import Model
 
 if TYPE_CHECKING:
+    from mintnet.analysis.restore import Restoration
     from mintnet.analysis.score import Reference, Score
     from mintnet.models.flow import Flow
 
@@ -45,3 +46,12 @@ class AtWork(Model):
         from mintnet.analysis.score import Reference
 
         self.scores = Reference.of(cast("Flow", self), images, draws).tensors()
+
+    def restore(self, image: Tensor, mask: Tensor | None = None, **options: Any) -> Restoration:
+        """Posterior samples of a picture with something hidden, see `analysis.restore.restore`.
+
+        Options: ``noise``, ``zoom``, ``n``, ``seed``, ``steps``, ``labels`` and ``progress``.
+        """
+        from mintnet.analysis.restore import restore
+
+        return restore(cast("Flow", self), image, mask, **options)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,13 @@ def images_for(
             f"{model} was trained on {version}, and the files in {data} are {images.name}; never "
             f"mix their figures: name the folder of {version} with --data"
         )
-    return images
+    known = facts.get("classes") or images.classes
+    if images.labels is None or tuple(known) == images.classes:
+        return images
+    if unknown := set(images.classes).difference(known):
+        raise RunError(f"{model} knows the labels {', '.join(known)}; got {', '.join(unknown)}")
+    places = torch.tensor([known.index(name) for name in images.classes])
+    return replace(images, labels=places[images.labels], classes=tuple(known))
 
 
 def load_images(name: str, split: str, data: str | Path | None, **options: Any) -> ImageData:
@@ -179,4 +186,5 @@ def describe(recipe: Recipe, data: ImageData) -> dict[str, Any]:
         "shape": list(data.shape),
         "levels": data.levels,
         "checksum": zlib.crc32(some),
+        "classes": list(data.classes) if recipe.labels else [],
     }

@@ -1,0 +1,264 @@
+"""Posterior samples of what a picture hides, with a density model as the prior.
+
+Of a picture x some entries are unknown, or all are seen through noise or as means of blocks:
+
+    log p(x | seen) = log p(x) + log p(seen | x) + constant.
+
+It is sampled by Hamiltonian Monte Carlo on w = logit x of the unknown entries, with the exact
+gradient of the flow and the Jacobian x (1 − x). Each of n chains starts from a smooth guess at a
+high temperature, which falls to 1 during the first half of the steps (simulated annealing); step
+size and masses are adapted in that half alone. A mass is the mean square of the gradient of its
+entry, which at temperature 1 is the mean curvature of − log p. What is seen stays as it is; its
+dequantization noise is drawn once for each chain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mintnet.models import Flow
+from mintnet.models.batches import Progress
+from mintnet.models.deep import Labels
+from mintnet.precision import true_float32
+
+HOTTEST, LEAPS, WANTED = 10.0, 5, 0.8  # temperature at the start; steps of a proposal; acceptance
+FARTHEST = 14.0  # of w: float32 has no finer pixels next to black and white
+AT_ONCE = 64  # chains whose gradients are computed at a time
+
+
+@dataclass(frozen=True)
+class Restoration:
+    """Samples of a posterior.
+
+    Attributes:
+        samples: the last state of each chain, (n, C, H, W) uint8.
+        mean: of all states at temperature 1, in grey levels, (C, H, W).
+        spread: their standard deviation, (C, H, W); 0 where the picture is known.
+        acceptance: share of proposals that were accepted at temperature 1.
+        effective: effective sample size of the mean, by the variance between and within chains:
+            the median over unknown entries. Fewer than n says that chains have not mixed.
+    """
+
+    samples: Tensor
+    mean: Tensor
+    spread: Tensor
+    acceptance: float
+    effective: float
+
+
+def restore(
+    flow: Flow,
+    image: Tensor,
+    mask: Tensor | None = None,
+    *,
+    noise: float | None = None,
+    zoom: int | None = None,
+    n: int = 8,
+    seed: int = 0,
+    steps: int = 80,
+    labels: Labels = None,
+    progress: Progress | None = None,
+) -> Restoration:
+    """Sample pictures that a uint8 image (C, H, W) with something hidden may have been.
+
+    One of three: ``mask`` (H, W), True where pixels are unknown; ``noise``, the standard deviation
+    of Gaussian noise with pixels in [0, 1], as 25 / 255; ``zoom`` = 2, with an image (C, H / 2,
+    W / 2) of the means of 2 × 2 blocks. ``steps`` is the number of gradients of each chain.
+
+    Examples:
+        >>> flow, image = Flow.preset("digits"), torch.zeros(1, 8, 8, dtype=torch.uint8)
+        >>> mask = torch.zeros(8, 8, dtype=torch.bool)
+        >>> mask[4:] = True
+        >>> found = restore(flow, image, mask, n=2, steps=20)
+        >>> found.samples.shape, bool((found.samples[:, :, :4] == 0).all())
+        (torch.Size([2, 1, 8, 8]), True)
+    """
+    if sum(way is not None for way in (mask, noise, zoom)) != 1:
+        raise ValueError("expected one of mask, noise and zoom")
+    if n < 1 or steps < 4 * LEAPS:
+        raise ValueError(
+            f"expected n of at least 1 and steps of at least {4 * LEAPS}; got {n}, {steps}"
+        )
+    c, h, w = flow.shape
+    small = (c, h // 2, w // 2) if zoom is not None else flow.shape
+    if zoom is not None and (zoom != 2 or h % 2 or w % 2):
+        raise ValueError(f"zoom is 2, of images with even sides; got {zoom} for {h} × {w} pixels")
+    if image.dtype != torch.uint8 or tuple(image.shape) != small:
+        got = f"{image.dtype} of shape {tuple(image.shape)}"
+        raise ValueError(f"expected a uint8 picture of shape {small}; got {got}")
+    if int(image.max()) >= flow.levels:
+        raise ValueError(f"this model knows {flow.levels} grey levels; got {int(image.max())}")
+    image, free, seen = image.to(flow.device), torch.ones(h, w, dtype=torch.bool), None
+    if mask is not None:
+        if mask.dtype != torch.bool or tuple(mask.shape) != (h, w):
+            got = f"{mask.dtype} of shape {tuple(mask.shape)}"
+            raise ValueError(f"expected a bool mask of shape {(h, w)}, True: unknown; got {got}")
+        if not bool(mask.any()):
+            raise ValueError("the mask hides nothing: it is True where pixels are unknown")
+        free = mask
+    if noise is not None and not 0 < noise < math.inf:
+        raise ValueError(
+            f"noise is a positive standard deviation for pixels in [0, 1]; got {noise}"
+        )
+    free = free.to(flow.device)
+    generator = torch.Generator().manual_seed(seed)
+    u = torch.rand(n, *small, generator=generator).to(flow.device, flow.dtype)
+    known = (image + u) / flow.levels  # (n, …) in the unit cube
+    if noise is not None:
+        seen, start = noisy(image, noise, flow.levels), known
+    elif zoom is not None:
+        seen, start = (
+            blocks(image, flow.levels),
+            known.repeat_interleave(2, 2).repeat_interleave(2, 3),
+        )
+    else:
+        start = smooth_fill(known, free)
+    chains = _Chains(flow, start, free, seen, labels, generator)
+    moments, count = torch.zeros(2, n, c, h, w, dtype=torch.float64, device=flow.device), 0
+    rounds, accepted = steps // LEAPS, 0.0
+    with true_float32():
+        for k in range(rounds):
+            warm = 1 - 2 * (k + 1) / rounds  # from 1 to 0 in the first half
+            share = chains.advance(HOTTEST ** max(0.0, warm), adapt=warm > 0)
+            if warm <= 0:
+                x = chains.pixels(chains.w).double()
+                moments += torch.stack([x, x * x])
+                count, accepted = count + 1, accepted + share
+            if progress is not None:
+                progress(k + 1, rounds)
+    samples = (chains.pixels(chains.w) * flow.levels).floor().clamp(0, flow.levels - 1)
+    samples = torch.where(free, samples, image if zoom is None else samples).to(torch.uint8)
+    means, squares = moments / count
+    mean, variance = means.mean(0), (squares.mean(0) - means.mean(0) ** 2).clamp(min=0)
+    grey = (mean * flow.levels - 0.5).clamp(0, flow.levels - 1)
+    grey = torch.where(free, grey, image.double() if zoom is None else grey)
+    spread = torch.where(free, variance.sqrt() * flow.levels, 0.0)
+    if n > 1:
+        between = means.var(0).clamp(min=1e-30)
+        effective = float((variance / between).clamp(max=count)[:, free].median()) * n
+    else:
+        effective = math.nan
+    found = samples.cpu(), grey.cpu(), spread.cpu()
+    return Restoration(*found, acceptance=accepted / count, effective=min(effective, n * count))
+
+
+def noisy(image: Tensor, noise: float, levels: int) -> Callable[[Tensor], Tensor]:
+    """log p(image | x) for Gaussian noise that was clipped to bytes, up to a constant.
+
+    Black and white stand for everything beyond.
+    """
+    centre = (image + 0.5) / levels
+
+    def likelihood(x: Tensor) -> Tensor:
+        inside = -0.5 * ((x - centre) / noise) ** 2
+        below = torch.special.log_ndtr((1 / levels - x) / noise)
+        above = torch.special.log_ndtr((x - 1 + 1 / levels) / noise)
+        found = torch.where(image == 0, below, torch.where(image == levels - 1, above, inside))
+        return found.flatten(1).sum(1)
+
+    return likelihood
+
+
+def blocks(image: Tensor, levels: int) -> Callable[[Tensor], Tensor]:
+    """log p(image | x) of means of 2 × 2 blocks, rounded to bytes, up to a constant."""
+    centre = (image + 0.5) / levels
+    return lambda x: -0.5 * (2 * levels * (F.avg_pool2d(x, 2) - centre)).square().flatten(1).sum(1)
+
+
+def smooth_fill(x: Tensor, free: Tensor) -> Tensor:
+    """Unknown entries (free: True) as means of their neighbours, the known ones held."""
+    if bool(free.all()):
+        return torch.full_like(x, 0.5)
+    mean = (x * ~free).sum((2, 3), keepdim=True) / (~free).sum()
+    found = torch.where(free, mean, x)
+    for _ in range(4 * max(x.shape[2:])):
+        near = F.pad(found, (1, 1, 1, 1), mode="replicate")
+        total = (
+            near[..., 1:-1, 2:] + near[..., 1:-1, :-2] + near[..., 2:, 1:-1] + near[..., :-2, 1:-1]
+        )
+        found = torch.where(free, total / 4, x)
+    return found
+
+
+class _Chains:
+    """Hamiltonian Monte Carlo of n chains on w (n, C, H, W), with shared masses and step size."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        start: Tensor,
+        free: Tensor,
+        seen: Callable[[Tensor], Tensor] | None,
+        labels: Labels,
+        generator: torch.Generator,
+    ) -> None:
+        self.flow, self.free, self.seen, self.labels = flow, free, seen, labels
+        self.generator, self.known, self.step = generator, start, 0.3
+        self.w = start.clamp(1e-6, 1 - 1e-6).logit()
+        self.w = self.w + torch.where(free, self._normal(), 0.0)
+        self.value, self.slope = self._evaluate(self.w)
+        self.mass = self.slope.square().mean(0).clamp(min=0.01)
+
+    def pixels(self, w: Tensor) -> Tensor:
+        """x: known entries as they are."""
+        return torch.where(self.free, w.sigmoid(), self.known)
+
+    def advance(self, temperature: float, adapt: bool) -> float:
+        """One proposal for each chain; gives the share that was accepted."""
+        step = self.step * (0.8 + 0.4 * float(torch.rand((), generator=self.generator)))
+        momentum = self._normal() * self.mass.sqrt() * self.free
+        begin = self.value / temperature - self._kinetic(momentum)
+        w, slope, value = self.w, self.slope, self.value
+        for _ in range(LEAPS):
+            momentum = momentum + 0.5 * step / temperature * slope
+            w = (w + step * momentum / self.mass).clamp(-FARTHEST, FARTHEST)
+            value, slope = self._evaluate(w)
+            momentum = momentum + 0.5 * step / temperature * slope
+        gain = (value / temperature - self._kinetic(momentum) - begin).nan_to_num(nan=-math.inf)
+        uniform = torch.rand(len(gain), generator=self.generator).to(gain.device)
+        accept = uniform.log() < gain
+        keep = accept[:, None, None, None]
+        self.w, self.slope = torch.where(keep, w, self.w), torch.where(keep, slope, self.slope)
+        self.value = torch.where(accept, value, self.value)
+        if adapt:
+            chance = float(gain.clamp(max=0).exp().mean())
+            self.step = min(max(self.step * math.exp(0.7 * (chance - WANTED)), 1e-3), 1.5)
+            fresh = (self.slope / temperature).square().mean(0).clamp(min=0.01)
+            self.mass = torch.lerp(self.mass, fresh, 0.2)
+        return float(accept.double().mean())
+
+    def _normal(self) -> Tensor:
+        return torch.randn(self.known.shape, generator=self.generator).to(self.known)
+
+    def _kinetic(self, momentum: Tensor) -> Tensor:
+        return 0.5 * (momentum.square() / self.mass).flatten(1).sum(1)
+
+    def _evaluate(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """The logarithm of the density of w, (n,), and its gradient."""
+        found = [self._of_some(w[k : k + AT_ONCE], k) for k in range(0, len(w), AT_ONCE)]
+        values, slopes = zip(*found, strict=True)
+        return torch.cat(values), torch.cat(slopes)
+
+    def _of_some(self, w: Tensor, first: int) -> tuple[Tensor, Tensor]:
+        flow, known = self.flow, self.known[first : first + len(w)]
+        with torch.enable_grad():
+            w = w.detach().requires_grad_(True)
+            x = torch.where(self.free, w.sigmoid(), known)
+            labels = (
+                [self.labels]
+                if self.labels is not None or not flow.classes
+                else range(flow.classes)
+            )
+            each = [flow.log_density(x, context=flow.context(k, len(w))) for k in labels]
+            value = torch.stack(each).logsumexp(0)
+            value = value + (self.free * (F.logsigmoid(w) + F.logsigmoid(-w))).flatten(1).sum(1)
+            if self.seen is not None:
+                value = value + self.seen(x)
+            (slope,) = torch.autograd.grad(value.sum(), w)
+        return value.detach(), slope * self.free

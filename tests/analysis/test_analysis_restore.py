@@ -1,0 +1,166 @@
+"""Restoration: posteriors that are known in closed form, and pictures that are kept."""
+
+import pytest
+import torch
+
+from mintnet import Flow
+from mintnet.analysis.restore import noisy, restore, smooth_fill
+from mintnet.bijections import TriangularBijection
+from mintnet.calculus import MaskedConv2d
+from mintnet.models import MintNetConfig
+from mintnet.models.deep import DeepConfig
+from registry import tiny_flow
+
+SIDE = 4
+
+
+class Affine(TriangularBijection):
+    """y = 14 x + W ⊛ x: with a normal base, pictures are Gaussian."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.event_shape, self.conv = (1, SIDE, SIDE), MaskedConv2d(1)
+
+    def function(self, x):
+        return 14.0 * x + self.conv(x)
+
+
+@pytest.fixture(scope="module")
+def gaussian() -> tuple[Flow, torch.Tensor, torch.Tensor]:
+    """A flow whose pictures are Gaussian, with their mean and covariance (pixels in [0, 1])."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        flow, net = Flow(MintNetConfig((1, 4, 4), (1,), (1,)), None, base="normal"), Affine()
+        with torch.no_grad():
+            for parameter in net.parameters():
+                parameter.copy_(2 * torch.randn_like(parameter))
+    flow.net = net
+    flow.double()
+    zero = torch.full((1, 1, SIDE, SIDE), 0.5, dtype=torch.float64)
+
+    def code(x: torch.Tensor) -> torch.Tensor:
+        return net.value(flow.pixels.value(x)).flatten()
+
+    jacobian = torch.autograd.functional.jacobian(code, zero).reshape(16, 16)
+    covariance = torch.linalg.inv(jacobian.T @ jacobian)
+    mean = zero.flatten() - torch.linalg.solve(jacobian, code(zero))
+    return flow.requires_grad_(False), mean.detach(), covariance
+
+
+def check(found, mean, covariance, count) -> None:
+    """Mean and covariance of samples in grey levels, within some standard errors."""
+    x = (found.samples.flatten(1).double() + 0.5) / 256
+    deviation = covariance.diagonal().sqrt()
+    assert float(((x.mean(0) - mean) / deviation).abs().max()) < 4.5 / count**0.5
+    whitened = (x.T.cov() - covariance) / (deviation[:, None] * deviation)
+    assert float(whitened.abs().max()) < 7 / count**0.5
+    pooled = (found.mean.flatten() + 0.5) / 256
+    assert float(((pooled - mean) / deviation).abs().max()) < 4.5 / count**0.5
+    assert 0.6 < found.acceptance <= 1.0
+    assert found.effective > count
+
+
+def test_gaussian_pictures_with_pixels_hidden(gaussian) -> None:
+    flow, mean, covariance = gaussian
+    mask = torch.zeros(SIDE, SIDE, dtype=torch.bool)
+    mask[1:3] = True
+    image = flow.to_images(flow.pixels.value(mean.reshape(1, 1, SIDE, SIDE)))[0].clone()
+    image[:, 0] += 12
+    count, u, k = 600, mask.flatten(), ~mask.flatten()
+    found = restore(flow, image, mask, n=count, steps=150)
+    assert bool((found.samples[:, :, ~mask] == image[:, ~mask]).all())
+    assert bool((found.spread[:, ~mask] == 0).all())
+    gain = covariance[u][:, k] @ torch.linalg.inv(covariance[k][:, k])
+    seen = (image.flatten()[k] + 0.5) / 256
+    expected = mean[u] + gain @ (seen - mean[k])
+    left = covariance[u][:, u] - gain @ covariance[k][:, u]
+    left = left + gain @ gain.T / 256**2 / 12  # what the noise of known pixels adds
+    samples = found.samples[:, :, mask]
+    part = type(found)(samples, found.mean[:, mask], samples, found.acceptance, found.effective)
+    check(part, expected, left, count)
+
+
+def test_gaussian_pictures_seen_through_noise(gaussian) -> None:
+    flow, mean, covariance = gaussian
+    image = flow.to_images(flow.pixels.value(mean.reshape(1, 1, SIDE, SIDE)))[0].clone()
+    image[:, 2] -= 20
+    count, sigma = 600, 25 / 255
+    found = restore(flow, image, noise=sigma, n=count, steps=150)
+    precision = torch.linalg.inv(covariance) + torch.eye(16).double() / sigma**2
+    left = torch.linalg.inv(precision)
+    seen = (image.flatten() + 0.5) / 256
+    check(found, mean + left @ (seen - mean) / sigma**2, left, count)
+
+
+def test_blocks_come_back(gaussian) -> None:
+    flow, mean, _ = gaussian
+    picture = flow.to_images(flow.pixels.value(mean.reshape(1, 1, SIDE, SIDE)))[0]
+    small = torch.nn.functional.avg_pool2d(picture.double(), 2).round().to(torch.uint8)
+    found = restore(flow, small, zoom=2, n=4, steps=200)
+    assert found.samples.shape == (4, 1, SIDE, SIDE)
+    means = torch.nn.functional.avg_pool2d(found.samples.double(), 2)
+    assert float((means - small).abs().max()) < 3
+
+
+FLOWS = {
+    "mint": lambda: tiny_flow(side=8, seed=3),
+    "deep": lambda: Flow(DeepConfig((1, 8, 8), (2,), (4,), (1,), (3,)), None, levels=17),
+    "conditional": lambda: Flow(DeepConfig((1, 8, 8), (2,), (4,), (1,), (3,), 2), None, levels=17),
+}
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_the_same_seed_gives_the_same_pictures(name: str) -> None:
+    flow, told = FLOWS[name](), []
+    image, mask = torch.full((1, 8, 8), 5, dtype=torch.uint8), torch.ones(8, 8, dtype=torch.bool)
+    mask[:3] = False
+
+    def run(seed: int, **options):
+        return flow.restore(image, mask, n=2, seed=seed, steps=40, **options)
+
+    first = run(1, progress=lambda done, total: told.append((done, total)))
+    assert told[-1] == (8, 8)
+    assert torch.equal(first.samples, run(1).samples)
+    assert not torch.equal(first.samples, run(2).samples)
+    assert int(first.samples.max()) < 17
+    assert bool((first.samples[:, :, :3] == 5).all())
+
+
+def test_everything_may_be_hidden() -> None:
+    flow, everything = tiny_flow(side=4, seed=0), torch.ones(4, 4, dtype=torch.bool)
+    found = flow.restore(torch.zeros(1, 4, 4, dtype=torch.uint8), everything, n=2, steps=20)
+    assert float(found.spread.min()) > 0
+
+
+def test_clipped_noise_and_the_smooth_start_by_hand() -> None:
+    image, x = torch.tensor([[[0, 100, 255]]], dtype=torch.uint8), torch.full((1, 1, 1, 3), 0.5)
+    far = torch.tensor([[[[0.0, 100.5 / 256, 1.0]]]])
+    assert noisy(image, 0.1, 256)(far) > noisy(image, 0.1, 256)(x) + 20
+    ramp = torch.tensor([[[[0.0, 0.9, 0.9, 0.6]] * 4]])
+    free = torch.tensor([[False, True, True, False]] * 4)
+    torch.testing.assert_close(smooth_fill(ramp, free)[0, 0, 0], torch.tensor([0.0, 0.2, 0.4, 0.6]))
+
+
+def test_what_is_refused(raises_with) -> None:
+    flow = tiny_flow(side=8, seed=3)
+    image, mask = torch.zeros(1, 8, 8, dtype=torch.uint8), torch.ones(8, 8, dtype=torch.bool)
+    with raises_with(ValueError, "bool mask of shape (8, 8)", "(7, 8)"):
+        flow.restore(image, mask[1:])
+    with raises_with(ValueError, "bool mask", "torch.uint8"):
+        flow.restore(image, mask.byte())
+    with raises_with(ValueError, "hides nothing"):
+        flow.restore(image, ~mask)
+    with raises_with(ValueError, "picture of shape (1, 8, 8)", "(3, 8, 8)"):
+        flow.restore(image.expand(3, 8, 8), mask)
+    with raises_with(ValueError, "picture of shape (1, 4, 4)"):
+        flow.restore(image, zoom=2)
+    with raises_with(ValueError, "zoom is 2"):
+        flow.restore(image, zoom=3)
+    with raises_with(ValueError, "17 grey levels", "200"):
+        flow.restore(image + 200, mask)
+    with raises_with(ValueError, "one of mask, noise and zoom"):
+        flow.restore(image)
+    with raises_with(ValueError, "positive standard deviation"):
+        flow.restore(image, noise=-1.0)
+    with raises_with(ValueError, "n of at least 1"):
+        flow.restore(image, mask, n=0)

@@ -1,0 +1,51 @@
+"""`mintnet restore`: a picture behind a mask, noise or few pixels."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+
+@pytest.fixture
+def mask(tmp_path: Path) -> Path:
+    pixels = np.zeros((8, 8), np.uint8)
+    pixels[4:] = 255
+    Image.fromarray(pixels).save(tmp_path / "mask.png")
+    Image.fromarray(pixels[:4]).save(tmp_path / "half.png")
+    Image.fromarray(pixels[:4, :4]).save(tmp_path / "small.png")
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "nothing.png")
+    return tmp_path / "mask.png"
+
+
+@pytest.mark.parametrize("way", [("--mask", "mask.png"), ("--noise", "25/255"), ("--zoom", 2)])
+def test_restore(mintnet, model, mask, way):
+    small = ("-n", 3, "--steps", 30, "--json", "f.json")
+    found = mintnet("restore", model, "test:0", *way, *small)
+    assert found.code == 0, found.err
+    assert "acceptance" in found.out
+    assert Image.open("restored.png").size[0] > 6 * 8
+    figures = json.loads(Path("f.json").read_text())
+    assert figures["samples"] == 3 and 0 <= figures["acceptance"] <= 1
+
+
+def test_a_small_picture_from_a_file(mintnet, model, mask):
+    found = mintnet("restore", model, "small.png", "--zoom", 2, "-n", 2, "--steps", 20)
+    assert found.code == 0, found.err
+
+
+def test_mistakes(mintnet, model, mask):
+    def fails(*arguments: object) -> str:
+        found = mintnet("restore", model, "test:0", *arguments)
+        assert found.code == 1 and found.err.count("\n") == 1, found.err
+        return str(found.err)
+
+    assert "one of --mask, --noise and --zoom" in fails()
+    assert "one of --mask, --noise and --zoom" in fails("--zoom", 2, "--noise", 0.1)
+    assert "8 × 4 pixels; the model has 8 × 8" in fails("--mask", "half.png")
+    assert "hides nothing" in fails("--mask", "nothing.png")
+    assert "not a picture" in fails("--mask", "nowhere.png")
+    assert "--noise is a number such as" in fails("--noise", "much")
+    assert "zoom is 2" in fails("--zoom", 4)
+    assert "steps of at least" in fails("--noise", 0.1, "--steps", 2)
