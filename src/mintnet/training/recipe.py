@@ -183,9 +183,10 @@ FREE = {n for n, f in OPTIONS.items() if f.metadata["group"] in ("output", "devi
 FREE |= {"data", "epochs", "max_steps"}
 """What may differ when a run is resumed."""
 RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "at least 1": ("epochs batch_size nodes threads", lambda x: 1 <= x < inf),
-    "at least 0": ("max_steps warmup weight_decay clip", lambda x: 0 <= x < inf),
-    "0 or more steps": ("checkpoint_every sample_every", lambda x: 0 <= x < inf),
+    "1 to 2^40": ("epochs batch_size nodes threads", lambda x: 1 <= x <= 2**40),
+    "0 to 2^40": ("max_steps warmup weight_decay clip", lambda x: 0 <= x <= 2**40),
+    "0 to 2^40 steps": ("checkpoint_every sample_every", lambda x: 0 <= x <= 2**40),
+    "of 64 bits": ("seed", lambda x: -(2**63) <= x < 2**63),
     "positive": ("learning_rate eps", lambda x: 0 < x < inf),
     "in [0, 1)": ("ema validation label_smoothing", lambda x: 0 <= x < 1),
     "shares of the run in (0, 1)": ("milestones", lambda x: 0 < x < 1),
