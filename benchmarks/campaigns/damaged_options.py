@@ -35,7 +35,7 @@ TRAIN: dict[str, list[str]] = {
     "--clip": ["nan", "inf", "-1", "a"],
     "--ema": ["nan", "1", "2", "-1"],
     "--warmup": [*WHOLE, "-1"],
-    "--max-steps": [*WHOLE, "-1"],
+    "--max-steps": [*WHOLE[:9], "-1"],
     "--logit-lambda": [*REAL, "0.5", "2"],
     "--precision": ["float8", "", "16"],
     "--init": ["", "nowhere", "file", "/", "\0"],

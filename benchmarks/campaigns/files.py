@@ -9,6 +9,7 @@ silence. Kinds of damage are in `damaged_models`, `damaged_data` and `damaged_op
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import random
 import resource
@@ -119,6 +120,11 @@ def _be_the_command(damage: Damage, folder: Path, writing: int) -> None:
     try:
         for stream in (1, 2):
             os.dup2(writing, stream)
+        sys.stdout, sys.stderr = (
+            os.fdopen(1, "w"),
+            os.fdopen(2, "w"),
+        )  # a test may have replaced them
+        logging.getLogger().handlers.clear()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.chdir(folder)
         if damage.room is not None:

@@ -23,13 +23,6 @@ def whole_file(path: Path) -> Iterator[Path]:
     and takes its place: whenever the power or the process goes, either the old file is there or
     the new one. After an exception the old one stays. What the disk has to say names ``path``.
     A device or a pipe is not replaced: what was written goes into it at the end.
-
-    Examples:
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with whole_file(Path(folder, "new", "a.txt")) as part:
-        ...         _ = part.write_text("whole")
-        ...     Path(folder, "new", "a.txt").read_text(), os.listdir(f"{folder}/new")
-        ('whole', ['a.txt'])
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,14 +46,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all.
-
-    Examples:
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_bytes(Path(folder, "a"), b"whole")
-        ...     Path(folder, "a").read_bytes()
-        b'whole'
-    """
+    """Write a file, whole or not at all."""
     with whole_file(path) as part:
         part.write_bytes(data)
 
@@ -93,14 +79,7 @@ def readable_size(path: Path) -> int:
 
 
 def sha256(path: Path) -> str:
-    """The hash by which a file is known to be the one that was meant.
-
-    Examples:
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     write_bytes(Path(folder, "a"), b"whole")
-        ...     sha256(Path(folder, "a"))[:12]
-        '5d5766cf2d78'
-    """
+    """The hash by which a file is known to be the one that was meant."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -117,15 +96,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def clear_scraps(folder: Path) -> None:
-    """Remove what killed processes left of files in ``folder`` and below: nobody else may write.
-
-    Examples:
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     Path(folder, ".part-x").mkdir()
-        ...     clear_scraps(Path(folder))
-        ...     os.listdir(folder)
-        []
-    """
+    """Remove what killed processes left of files in ``folder`` and below: nobody else may write."""
     for scrap in folder.rglob(f"{SCRATCH}*"):
         shutil.rmtree(scrap, ignore_errors=True)
 

@@ -2,8 +2,8 @@
 
 A schema is a type hint: ``int``, ``float`` (finite), ``str``, ``bool``, ``None``, ``dict``,
 ``Literal[…]``, ``tuple[…]``, unions, ``Annotated[int, (low, high)]``, a dataclass (an object with
-these fields and no others), or a ``TypedDict`` (an object with these fields among others, where
-those that may be None may be missing).
+these fields and no others), or a dictionary of schemas (an object with these fields among others,
+where those that may be None may be missing).
 """
 
 from __future__ import annotations
@@ -14,16 +14,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from types import UnionType
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from mintnet.files import readable_size
 
@@ -90,8 +81,8 @@ def check(value: Any, kind: Any, name: str = "") -> Any:
 
 
 def _object(value: dict[str, Any], kind: Any, name: str) -> Any:
-    """An object of a dataclass, or the dictionary of a TypedDict with its fields checked."""
-    kinds, place, exact = _fields(kind), f"{name}." if name else "", not is_typeddict(kind)
+    """An object of a dataclass, or the dictionary with its fields checked."""
+    kinds, place, exact = _fields(kind), f"{name}." if name else "", is_dataclass(kind)
     if exact and (unknown := sorted(map(str, value.keys() - kinds.keys()))):
         raise ValueError(f"{place}{unknown[0][:60]}: unknown; expected {', '.join(kinds)}")
     optional = [f.name for f in fields(kind) if f.default is not MISSING] if exact else []
@@ -112,8 +103,9 @@ def _is_number(value: Any, kind: type) -> bool:
 
 
 def _fields(kind: Any) -> dict[str, Any]:
-    known = is_dataclass(kind) or is_typeddict(kind)
-    return get_type_hints(kind, include_extras=True) if known else {}
+    if isinstance(kind, dict):
+        return kind
+    return get_type_hints(kind, include_extras=True) if is_dataclass(kind) else {}
 
 
 def _words(kind: Any) -> str:
@@ -128,7 +120,7 @@ def _words(kind: Any) -> str:
         return " or ".join(map(_words, args))
     if origin is Literal:
         return " or ".join(map(str, args))
-    return _WORDS.get(origin or kind, "an object")
+    return "an object" if isinstance(kind, dict) else _WORDS.get(origin or kind, "an object")
 
 
 def _shown(value: Any) -> str:

@@ -9,7 +9,7 @@ from mintnet.cli.bench import benchmarks
 
 campaign = benchmarks("campaign")
 
-SLICES = {"inverse": 40, "kills": 1, "likelihood": 60, "proofs": 150}
+SLICES = {"files": 10, "inverse": 40, "kills": 1, "likelihood": 60, "proofs": 150}
 """Cases of each campaign, as far as ten seconds go."""
 
 

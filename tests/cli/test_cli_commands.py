@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mintnet.data import load
 from mintnet.files import sha256
 from mintnet.models import Flow, MintNetConfig
 
@@ -158,21 +159,58 @@ def test_folder_of_pictures(mintnet):
     assert mintnet("reconstruct", "m", "--data", "pictures").code == 0
 
 
-@pytest.mark.parametrize(("size", "stages", "better"), [(9, "1 stage", 8), (18, "2 stages", 16)])
-def test_a_size_that_does_not_halve_is_told(mintnet, size, stages, better):
-    Path("pictures").mkdir()
-    for k in range(20):
-        picture = np.random.default_rng(k).integers(0, 256, (20, 20), dtype=np.uint8)
-        Image.fromarray(picture).save(f"pictures/{k}.png")
-    options = ("--data", "pictures", "--grey", "--max-steps", 1, "--sample-every", 0)
-    train = ("train", "folder", *options)
-    code, out, _ = mintnet(*train, "--size", size, "--run", "odd")
+def pictures(folder, *labels, size=12):
+    """Ten noisy pictures with each label, in a subfolder of that name."""
+    for label in labels:
+        Path(folder, label).mkdir(parents=True)
+        for k in range(10):
+            pixels = np.random.default_rng(k).integers(0, 256, (size, size), dtype=np.uint8)
+            Image.fromarray(pixels).save(Path(folder, label, f"{k}.png"))
+
+
+SMALL = ("--grey", "--max-steps", 1, "--sample-every", 0, "--batch-size", 4)
+
+
+def test_a_size_that_does_not_halve_is_told(mintnet):
+    pictures("pictures", "")
+    train = ("train", "folder", "--data", "pictures", *SMALL)
+    code, out, _ = mintnet(*train, "--size", 9, "--run", "odd")
     (line,) = [line for line in out.splitlines() if line.startswith("warning: ")]
-    assert code == 0 and f"{size} × {size}" in line and stages in line
-    assert f"--size {better} would" in line
-    assert "warning" not in mintnet(*train, "--size", better, "--run", "even").out
-    chosen = ("--pairs", 1, "--filters", 2)
-    assert "warning" not in mintnet(*train, "--size", size, *chosen, "--run", "chosen").out
+    assert code == 0 and "9 × 9" in line and "1 stage" in line and "--size 10 would" in line
+    assert "warning" not in mintnet(*train, "--size", 10, "--run", "even").out
+    for number, chosen in enumerate((("--pairs", 1), ("--layers", 1))):
+        assert "warning" not in mintnet(*train, "--size", 9, *chosen, "--run", number).out
+
+
+def test_subfolders_are_labels(mintnet, fails):
+    pictures("pictures", "cat", "dog", "gnu")
+    train = ("train", "folder", "--data", "pictures", "--size", 8, *SMALL, "--labels")
+    assert (
+        mintnet(*train, "--filters", 2, "--lr", 0.5, "--warmup", 0, "--ema", 0, "--run", "r").code
+        == 0
+    )
+    data = figures("r/last/config.json")["data"]
+    assert data["classes"] == ["cat", "dog", "gnu"]
+    assert "dog" in mintnet("info", "r").out
+    for label in ("dog", "1"):
+        assert mintnet("sample", "r", "-n", 2, "--label", label, "--out", f"{label}.npy").code == 0
+    assert (np.load("dog.npy") == np.load("1.npy")).all()
+    fails(["sample", "r", "--label", "cow"], "cow", "3 classes", "cat, dog, gnu")
+    assert mintnet("evaluate", "r", "--json", "all.json").code == 0
+    assert mintnet("report", "r").code == 0
+    # A folder with some of the labels: they keep their numbers.
+    pictures("dogs", "dog")
+    pictures("cows", "cow")
+    mintnet("evaluate", "r", "--data", "dogs", "--split", "train", "--json", "dogs.json")
+    images = load("folder", "train", "dogs", size=8, grey=True).images
+    cat, dog = (
+        float(Flow.load("r").bits_per_dim(images, labels=k).detach().mean()) for k in (0, 1)
+    )
+    assert figures("dogs.json")["bits_per_dim"] == pytest.approx(dog, abs=1e-5)
+    assert abs(cat - dog) > 1e-3
+    fails(["evaluate", "r", "--data", "cows"], "cat, dog, gnu", "got cow")
+    pictures("plain", "")
+    fails(["train", "folder", "--data", "plain", "--size", 8, *SMALL, "--labels"], "subfolder")
 
 
 def test_sample_never_overwrites_in_silence(mintnet, model):

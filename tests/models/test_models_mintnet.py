@@ -136,7 +136,7 @@ def test_damaged_model_folders(saved: Path, raises_with) -> None:
         ({"kind": "classifier"}, "kind: expected flow"),
         ({"format": 99}, "format: expected 1; got 99"),
         ({"net": _net(pairs=[2])}, "tensors differ in name"),
-        ({"net": _net(filters=[3])}, "does not fit"),
+        ({"net": _net(filters=[3])}, "does not fit config.json"),
         ({"net": None}, "net: expected an object"),
         ({"levels": None}, "levels"),
         ({"net": {"shape": [1, 4, 4], "colour": 3}}, "colour"),

@@ -85,7 +85,8 @@ def test_precisions_and_no_validation(tmp_path, tiny, precision):
     assert tiny(tmp_path / "none", max_steps=1, validation=0.0)["best"] is None
 
 
-def test_what_a_run_leaves(tmp_path, tiny):
+def test_what_a_run_leaves(tmp_path, tiny, monkeypatch):
+    monkeypatch.setattr("mintnet.training.output.LEAST", 1e9)  # however busy the machine is
     given = {"epochs": 1, "max_steps": 0, "batch_size": 100, "sample_every": 10}
     figures = tiny(tmp_path / "run", checkpoint_every=0, **given)
     folder = RunFolder(tmp_path / "run")

@@ -15,7 +15,7 @@ from rich.console import Console
 from torch import Tensor
 
 from mintnet.analysis import codes_between, reconstruct
-from mintnet.cli.command import Count, DataCommand, File, ModelCommand, Whole, check_positive
+from mintnet.cli.command import Count, DataCommand, File, ModelCommand, Name, check_positive
 from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_check, strong, write
 from mintnet.figures import image_grid, paired_grid, save_picture
 
@@ -36,8 +36,9 @@ class Sample(ModelCommand):
     """Standard deviation of z; below 1, images are more alike and more typical."""
     seed: int = 0
     """Of the draws."""
-    label: Whole = None
-    """Of a class-conditional model: the class of all images; if not given, all by turns."""
+    label: Name = None
+    """Of a class-conditional model: name or number of the class of all images; if not given, all
+    by turns."""
     batch_size: int = 64
     """How many to invert at a time."""
 
@@ -46,19 +47,15 @@ class Sample(ModelCommand):
     def run(self) -> dict[str, Any]:
         check_positive(count=self.count, batch_size=self.batch_size)
         place, out = self._place(), console()
-        flow, solver = self.open().flow, self.chosen_solver()
-        if self.label is not None and not 0 <= self.label < flow.classes:
-            raise ValueError(
-                f"--label {self.label}: the model has {flow.classes or 'no'} classes"
-                + (f", 0 to {flow.classes - 1}" if flow.classes else "")
-            )
+        opened, solver = self.open(), self.chosen_solver()
+        flow, label = opened.flow, opened.class_of(self.label)
         z = flow.sample_latents(self.count, self.temperature, self.seed)
         images = f"{self.count} image{'s' * (self.count > 1)}"
         started = time.perf_counter()
         with Tasks(out) as task:
             progress = task(f"drawing {images}")
             solution = flow.solve(
-                z, solver, labels=self.label, batch_size=self.batch_size, progress=progress
+                z, solver, labels=label, batch_size=self.batch_size, progress=progress
             )
         seconds = time.perf_counter() - started
         drawn = flow.to_images(solution.require(REMEDY)).cpu()

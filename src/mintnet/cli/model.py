@@ -61,10 +61,23 @@ class OpenModel:
         return (self.run or Path(self.name)).absolute().name or "model"
 
     def class_names(self, data: str | None = None) -> tuple[str, ...]:
-        """What a classifier's classes are called."""
-        known = self.config.get("data")
-        own = known.get("name") if isinstance(known, dict) else None
-        return class_names(data or own, getattr(self.model, "classes", 0))
+        """What the classes of a model are called."""
+        known, classes = self.config.get("data"), getattr(self.model, "classes", 0)
+        known = known if isinstance(known, dict) else {}
+        names = tuple(map(str, known.get("classes") or ()))
+        return names if len(names) == classes else class_names(data or known.get("name"), classes)
+
+    def class_of(self, label: str | None) -> int | None:
+        """The number of a class that is given by its name or number."""
+        names = self.class_names()
+        if label is None or label in names:
+            return None if label is None else names.index(label)
+        if label.isdecimal() and int(label) < len(names):
+            return int(label)
+        raise ValueError(
+            f"--label {label}: the model has {len(names) or 'no'} classes"
+            + (f", 0 to {len(names) - 1} ({', '.join(names[:20])})" if names else "")
+        )
 
     def images(
         self, folder: Path | None, name: str | None = None, split: str = "test"

@@ -92,11 +92,9 @@ def read_batch(path: Path, data: bytes | bytearray, low: int, high: int) -> Batc
             f"{path}: expected data and labels; it has no {' and no '.join(missing)}, "
             f"only {', '.join(sorted(table)) or 'nothing'}"
         )
-    images = table["data"]
-    came = type(images).__name__
-    if isinstance(images, np.ndarray):
-        came = f"{images.dtype} of shape {images.shape}"
-    if came != f"uint8 of shape {(len(images), PIXELS)}" or not len(images):
+    images, array = table["data"], isinstance(table["data"], np.ndarray)
+    came = f"{images.dtype} of shape {images.shape}" if array else type(images).__name__
+    if not array or came != f"uint8 of shape {(images.size // PIXELS, PIXELS)}" or not images.size:
         raise DataError(f"{path}: expected uint8 data of shape (N, {PIXELS}); got {came}")
     labels = table["labels"]
     if isinstance(labels, list):

@@ -38,7 +38,8 @@ class ImageData:
     """Images of one split of a data set, with pixels in 0 … levels - 1.
 
     ``images``, (N, C, H, W) uint8, may be backed by a memory-mapped file, and need not be
-    contiguous; ``labels`` are (N,) int64, or None. ``skipped`` files of a folder were no pictures.
+    contiguous; ``labels`` are (N,) int64, or None; ``classes`` are their names where they have
+    some. ``skipped`` files of a folder were no pictures.
 
     Examples:
         >>> data = ImageData("grey", torch.zeros(5, 1, 4, 6, dtype=torch.uint8), levels=2)
@@ -51,6 +52,7 @@ class ImageData:
     labels: Tensor | None = None
     levels: int = 256
     skipped: int = 0
+    classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         images, labels = self.images, self.labels

@@ -37,7 +37,8 @@ def load(split: str, folder: str | Path | None, size: int = SIZE, grey: bool = F
     """The pictures below ``folder``, (N, 3, size, size), or (N, 1, size, size) if ``grey``.
 
     Each is turned as its EXIF data says, laid on white where transparent, cropped to the central
-    square and resized to ``size`` with a Lanczos filter.
+    square and resized to ``size`` with a Lanczos filter. Where all lie in subfolders, those are
+    their labels.
     """
     if size < 1:
         raise ValueError(f"folder: expected a size of at least 1; got {size}")
@@ -55,7 +56,13 @@ def load(split: str, folder: str | Path | None, size: int = SIZE, grey: bool = F
     chosen = [p for k, p in enumerate(paths, 1) if (k % EVERY == 0) == (split == "test")]
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         images = list(pool.map(partial(read_picture, size=size, grey=grey), chosen))
-    return ImageData("folder", torch.from_numpy(np.stack(images)), skipped=len(skipped))
+    classes = tuple(sorted({path.relative_to(home).parts[0] for path in paths}))
+    if any(path.parent == home for path in paths):  # not all of them have a label
+        classes = ()
+    places = [classes.index(path.relative_to(home).parts[0]) for path in chosen if classes]
+    labels = torch.tensor(places) if classes else None
+    stacked = torch.from_numpy(np.stack(images))
+    return ImageData("folder", stacked, labels, skipped=len(skipped), classes=classes)
 
 
 def pictures(folder: Path) -> list[Path]:

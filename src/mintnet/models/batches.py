@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count, repeat
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
 
 from mintnet.bijections import Bijection, TriangularBijection
 from mintnet.bijections.base import check_solver
+from mintnet.models.deep import Labels
 from mintnet.solvers import Auto, Solution, Solver, System
 from mintnet.solvers.solution import FIELDS
 
 Progress = Callable[[int, int], None]  # called with how much is done and how much there is
+
+
+class Solving(TypedDict, total=False):
+    """Labels of a class-conditional model; how many samples are solved at once (by memory if not
+    given); what is called with the numbers of layers solved and to solve, over all batches.
+    """
+
+    labels: Labels
+    batch_size: int | None
+    progress: Progress | None
 
 
 @dataclass(frozen=True)

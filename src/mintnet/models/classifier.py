@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from torch.nn import functional as F
 from mintnet.bijections import BatchNorm, Bijection, Chain, MintLayer
 from mintnet.models.base import Config, Counts, Shape, Size, Sizes, choose
 from mintnet.models.fast import fast_value
-from mintnet.models.labelled import ImageClassifier, LabelledFile, Pixels
+from mintnet.models.labelled import LABELLED, ImageClassifier, Pixels
 from mintnet.models.mintnet import Kernel, in_stages, mint_weights
 from mintnet.solvers import Solution, Solver
 
@@ -40,12 +41,6 @@ class ClassifierConfig(Config):
 
     def least_weights(self) -> int:
         return mint_weights((self.width, 1, 1), self.pairs, self.filters, self.kernel_size)
-
-
-class ClassifierFile(LabelledFile):
-    """The configuration of a classifier, as it is saved."""
-
-    net: ClassifierConfig
 
 
 class TrainingModeError(ValueError, RuntimeError):
@@ -104,7 +99,7 @@ class Classifier(ImageClassifier):
 
     kind = "classifier"
     config: ClassifierConfig
-    schema = ClassifierFile
+    schema: ClassVar[Any] = {"net": ClassifierConfig, **LABELLED}
 
     def __init__(self, config: ClassifierConfig, pixels: Pixels, classes: int = 10) -> None:
         super().__init__(config, pixels, classes)

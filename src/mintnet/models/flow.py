@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
-from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict, Unpack, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, Unpack, cast
 
 import torch
 from torch import Tensor
@@ -27,10 +27,10 @@ from mintnet.bijections.base import EntrywiseBijection, check_input
 from mintnet.models.at_work import AtWork
 from mintnet.models.base import Levels, Shape, choose
 from mintnet.models.base_distribution import BASES
-from mintnet.models.batches import Progress, in_batches, join_solutions, reporting
+from mintnet.models.batches import Progress, Solving, in_batches, join_solutions, reporting
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet, Labels, one_hot
 from mintnet.models.mintnet import PRESETS, MintNet, MintNetConfig
-from mintnet.models.noise import Seed, check_index, uniform_noise
+from mintnet.models.noise import Noise, Seed, check_index, uniform_noise
 from mintnet.precision import true_float32
 from mintnet.schema import check
 from mintnet.solvers import REMEDY, Solution, Solver
@@ -43,35 +43,6 @@ BOUNDS = ("mean", "importance")
 Count = Annotated[int, (1, 2**40)]
 HIDDEN_ENTRIES = 2**25
 """Entries in the widest hidden layer of one internal batch at most: 128 MiB in float32."""
-
-
-class Noise(TypedDict, total=False):
-    """What fixes the dequantization noise, see `Flow.log_prob`; a seed of None: none, u = 1/2."""
-
-    seed: int | None
-    draw: int
-    index: Tensor | None
-
-
-class FlowFile(TypedDict):
-    """The configuration of a density model, as it is saved."""
-
-    net: MintNetConfig | DeepConfig
-    levels: Levels
-    logit_lambda: float | None
-    centre: float | None
-    input: Literal["rescaled"] | None
-    base: Literal["normal", "logistic"] | None
-
-
-class Solving(TypedDict, total=False):
-    """Labels of a class-conditional model; how many samples are solved at once (by memory if not
-    given); what is called with the numbers of layers solved and to solve, over all batches.
-    """
-
-    labels: Labels
-    batch_size: int | None
-    progress: Progress | None
 
 
 class Flow(AtWork):
@@ -91,7 +62,11 @@ class Flow(AtWork):
     """
 
     kind = "flow"
-    schema: ClassVar[Any] = FlowFile
+    schema: ClassVar[dict[str, Any]] = {
+        **{"net": MintNetConfig | DeepConfig, "levels": Levels},
+        **{"logit_lambda": float | None, "centre": float | None},
+        **{"input": Literal["rescaled"] | None, "base": Literal["normal", "logistic"] | None},
+    }
 
     def __init__(
         self,

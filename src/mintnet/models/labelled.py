@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Annotated, Any, Self, TypedDict
+from typing import Annotated, Any, Self
 
 import torch
 from torch import Tensor
@@ -61,11 +61,8 @@ class Pixels(Config):
         return mean, deviation
 
 
-class LabelledFile(TypedDict):
-    """The configuration of a classifier, as it is saved, less its network."""
-
-    pixels: Pixels
-    classes: Size
+LABELLED = {"pixels": Pixels, "classes": Size}
+"""What a saved classifier says besides its network."""
 
 
 class ImageClassifier(Model):

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from itertools import chain, groupby, product
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,13 +36,7 @@ _NORM = {"weight": "scale", "bias": "shift", "running_mean": "mean", "running_va
 _DENSITY: Parts = {"0": _MINT, "1": _MINT}
 _CLASSIFIER: Parts = {"0": _NORM, "1": _MINT, "2": _NORM, "3": _MINT}
 """The parts of a pair, with their tensors' names in the file and here."""
-
-
-class Beside(TypedDict):
-    """What a .json beside a checkpoint may say."""
-
-    lambda_logit: float | None
-    channels: Size | None
+BESIDE = {"lambda_logit": float | None, "channels": Size | None}
 
 
 def import_original(path: str | Path, logit_lambda: float | None = None) -> Flow | Classifier:
@@ -54,7 +48,7 @@ def import_original(path: str | Path, logit_lambda: float | None = None) -> Flow
     """
     path = Path(path)
     state, about = _read(path), path.with_suffix(".json")
-    beside = read_json(about, Beside, ModelFileError) if is_there(about) else {}
+    beside = read_json(about, BESIDE, ModelFileError) if is_there(about) else {}
     if any(name.startswith("fc.") for name in state):
         if logit_lambda is not None:
             raise ValueError(f"{path} holds a classifier, which has no logit and no λ")

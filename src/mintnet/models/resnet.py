@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from mintnet.models.base import Config, Counts, Sizes, choose
 from mintnet.models.classifier import PIXELS
-from mintnet.models.labelled import ImageClassifier, LabelledFile, Pixels
+from mintnet.models.labelled import LABELLED, ImageClassifier, Pixels
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,6 @@ class ResNetConfig(Config):
 
     def least_weights(self) -> int:
         return sum(18 * n * width**2 for n, width in zip(self.blocks, self.widths, strict=True))
-
-
-class ResNetFile(LabelledFile):
-    """The configuration of a ResNet, as it is saved."""
-
-    net: ResNetConfig
 
 
 class PreActivationBlock(nn.Module):
@@ -73,7 +67,7 @@ class ResNet(ImageClassifier):
 
     kind = "resnet"
     config: ResNetConfig
-    schema = ResNetFile
+    schema: ClassVar[Any] = {"net": ResNetConfig, **LABELLED}
 
     def __init__(self, config: ResNetConfig, pixels: Pixels, classes: int = 10) -> None:
         super().__init__(config, pixels, classes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -34,22 +34,9 @@ class ModelFileError(ValueError):
     """A model folder that cannot be read."""
 
 
-class SavedData(TypedDict):
-    """The data set that a model was trained on."""
-
-    name: str | None
-    folder: str | None
-    version: str | None
-
-
-class SavedModel(TypedDict):
-    """What config.json says whatever the kind of the model."""
-
-    format: Literal[1]
-    kind: str
-    preset: str | None
-    data: SavedData | str | None
-    validation: float | None
+SAVED: dict[str, Any] = {"format": Literal[1], "kind": str, "preset": str | None}
+SAVED |= {"validation": float | None, "data": dict | str | None}
+"""What config.json says whatever the kind of the model."""
 
 
 def locate(name: str | Path) -> Path:
@@ -94,7 +81,7 @@ def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
     """The configuration of a saved model."""
-    return read_json(Path(folder, CONFIG), SavedModel, ModelFileError)  # type: ignore[no-any-return]
+    return read_json(Path(folder, CONFIG), SAVED, ModelFileError)  # type: ignore[no-any-return]
 
 
 def check_size(path: Path, weights: int) -> None:
@@ -122,7 +109,7 @@ def load_weights(folder: str | Path, model: nn.Module) -> None:
             own = model.state_dict()
             if different := sorted(own.keys() ^ stored.keys()):
                 raise ModelFileError(
-                    f"{path} does not fit its configuration: {len(different)} tensors differ in "
+                    f"{path} does not fit {CONFIG}: {len(different)} tensors differ in "
                     f"name, the first is {different[0]}"
                 )
             for name, tensor in own.items():
@@ -131,7 +118,7 @@ def load_weights(folder: str | Path, model: nn.Module) -> None:
                 got = stored[name].get_dtype(), stored[name].get_shape()
                 if got[0] not in kinds or got[1] != shape:
                     raise ModelFileError(
-                        f"{path} does not fit its configuration: {name}: expected "
+                        f"{path} does not fit {CONFIG}: {name}: expected "
                         f"{' or '.join(kinds)} of shape {shape}; got {got[0]} of shape {got[1]}"
                     )
                 value = file.get_tensor(name).to(tensor.dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, Self, TypedDict
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,19 +14,7 @@ from mintnet.models.base import Model
 from mintnet.models.deep import DeepConfig, DeepNet
 from mintnet.models.flow import Flow
 
-
-class VectorFile(TypedDict):
-    """The configuration of a density of vectors, as it is saved."""
-
-    net: DeepConfig
-    base: Literal["normal", "logistic"]
-
-
-class TableFile(TypedDict):
-    """The configuration of a density of tables, as it is saved."""
-
-    columns: tuple[str, ...]
-    flows: tuple[VectorFile, ...]
+VECTOR = {"net": DeepConfig, "base": Literal["normal", "logistic"]}
 
 
 class VectorFlow(Flow):
@@ -59,7 +47,7 @@ class VectorFlow(Flow):
     """
 
     kind = "vector-flow"
-    schema = VectorFile
+    schema = VECTOR
     net: DeepNet
     pixels: EntryScaling
 
@@ -145,7 +133,7 @@ class TableModel(Model):
     """
 
     kind = "table"
-    schema = TableFile
+    schema: ClassVar[Any] = {"columns": tuple[str, ...], "flows": tuple[VECTOR, ...]}  # type: ignore[valid-type]
     orders: Tensor
     held_out = math.nan
 

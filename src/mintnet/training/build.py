@@ -9,7 +9,7 @@ import torch
 
 from mintnet.bijections import Logit
 from mintnet.data import ImageData
-from mintnet.models.base import Model
+from mintnet.models.base import Model, Shape
 from mintnet.models.classifier import CLASSIFIERS, PIXELS, Classifier
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet
 from mintnet.models.flow import Flow
@@ -24,6 +24,7 @@ from mintnet.training.task import ClassificationTask, DensityTask, Task, check_l
 
 WARMUP = 200
 """Steps over which the learning rate rises where a run starts from trained weights."""
+FOLDERS = ", or put each picture of a folder into a subfolder that is its label"
 
 
 def options_of_model(preset: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -51,10 +52,9 @@ def options_of_model(preset: str, given: dict[str, Any]) -> dict[str, Any]:
 
 def build_task(recipe: Recipe, data: ImageData) -> Task:
     """The model of a recipe for these images with its loss, on the CPU."""
-    kind = data_and_kind(recipe.preset)[1]
-    chosen = {name: getattr(recipe, name) for name in NETWORK[kind]}
+    chosen = {name: getattr(recipe, name) for name in NETWORK[recipe.kind]}
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    build: Any = {"flow": _paper, "deep": _deep}.get(kind, _classifier)
+    build: Any = {"flow": _paper, "deep": _deep}.get(recipe.kind, _classifier)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(recipe.seed, "weights"))
         model: Flow | ImageClassifier = build(recipe, data, chosen)
@@ -77,7 +77,8 @@ def build_task(recipe: Recipe, data: ImageData) -> Task:
 
 def _paper(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
     """A MintNet, as the paper has it."""
-    config = PRESETS.get(recipe.preset) or folder_config(data.shape)
+    filters = _filters(data.shape, len(chosen["pairs"]))
+    config = PRESETS.get(recipe.preset) or MintNetConfig(data.shape, chosen["pairs"], filters)
     lam = 0.05 if recipe.logit_lambda is None else recipe.logit_lambda
     return Flow(replace(config, **chosen), lam, data.levels, recipe.centre or 0.0)
 
@@ -86,9 +87,10 @@ def _deep(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
     """Mixture layers, started from the first thousand images."""
     labels, images = data.labels if recipe.labels else None, data.images[:1000]
     if recipe.labels and labels is None:
-        raise RunError(f"{data.name} has no labels; leave out --labels")
-    classes = 0 if labels is None else int(labels.max()) + 1
-    config = replace(DEEP_PRESETS[recipe.preset], **chosen, classes=classes)
+        raise RunError(f"{data.name} has no labels; leave out --labels{FOLDERS}")
+    classes = 0 if labels is None else len(data.classes) or int(labels.max()) + 1
+    config = DEEP_PRESETS.get(recipe.preset) or pictures_config(data.shape, chosen)
+    config = replace(config, **chosen, classes=classes)
     flow = Flow(config, None, data.levels)
     context = None if labels is None else flow.context(labels[:1000], len(images))
     assert isinstance(flow.net, DeepNet)
@@ -125,29 +127,13 @@ def _differences(start: Model, model: Model) -> str:
     return f"{words}; {advice}" if unlike else ""
 
 
-def size_warning(size: int) -> str | None:
-    """What a ``--size`` that does not halve evenly costs, in a line, if it costs anything."""
-    stages, near = _stages(size, size), round(size / 4) * 4
-    more = _stages(near, near)
-    if size < 8 or more <= stages:  # smaller ones are not halved anyway
-        return None
-    return (
-        f"images of {size} × {size} do not halve evenly: the network has {stages} "
-        f"stage{'s' * (stages > 1)}; --size {near} would give it {more}"
-    )
+def pictures_config(shape: Shape, chosen: dict[str, Any]) -> DeepConfig:
+    """A network for pictures of one's own: two stages, or one where a side is odd."""
+    stages = next(map(len, chosen.values()), 1 if shape[1] % 2 or shape[2] % 2 else 2)
+    blocks, components = (2,) * stages, tuple(max(2, 8 >> k) for k in range(stages))
+    return DeepConfig(shape, (2,) * stages, _filters(shape, stages), blocks, components)
 
 
-def _stages(height: int, width: int) -> int:
-    """One more for each time that both sides halve, three at most."""
-    stages = 1
-    while stages < 3 and height % 2 == 0 and width % 2 == 0 and min(height, width) >= 8:
-        height, width, stages = height // 2, width // 2, stages + 1
-    return stages
-
-
-def folder_config(shape: tuple[int, int, int]) -> MintNetConfig:
-    """A network for pictures of up to three stages: 0.6 s a step on two cores for 3 × 32 × 32."""
-    c, h, w = shape
-    stages = _stages(h, w)
-    filters = [max(1, width // (c * 4**k)) for k, width in enumerate((48, 96, 96)[:stages])]
-    return MintNetConfig(shape, pairs=(2, 3, 4)[:stages], filters=tuple(filters))
+def _filters(shape: Shape, stages: int) -> tuple[int, ...]:
+    """K of each stage for hidden layers of 48 channels."""
+    return tuple(max(1, 48 // (shape[0] * 4**k)) for k in range(stages))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from torch.nn import functional as F
 from mintnet.data import NAMES, ImageData, load, mnist_slice
 from mintnet.data.download import DOWNLOADED
 from mintnet.models.noise import uniform_noise
+from mintnet.schema import check
 from mintnet.training.folder import RunError
 from mintnet.training.recipe import Recipe, data_and_kind
 
@@ -130,6 +132,7 @@ def images_for(
     """
     facts = config.get("data")
     facts = facts if isinstance(facts, dict) else {"name": facts}
+    facts = check(facts, dict.fromkeys(("name", "folder", "version"), str | None), f"{model}: data")
     own = facts.get("name") or data_and_kind(str(config.get("preset") or ""))[0] or None
     name, version = own if name is None else name, facts.get("version")
     if name not in NAMES:
@@ -150,7 +153,13 @@ def images_for(
             f"{model} was trained on {version}, and the files in {data} are {images.name}; never "
             f"mix their figures: name the folder of {version} with --data"
         )
-    return images
+    known = facts.get("classes") or images.classes
+    if images.labels is None or tuple(known) == images.classes:
+        return images
+    if unknown := set(images.classes).difference(known):
+        raise RunError(f"{model} knows the labels {', '.join(known)}; got {', '.join(unknown)}")
+    places = torch.tensor([known.index(name) for name in images.classes])
+    return replace(images, labels=places[images.labels], classes=tuple(known))
 
 
 def load_images(name: str, split: str, data: str | Path | None, **options: Any) -> ImageData:
@@ -179,4 +188,5 @@ def describe(recipe: Recipe, data: ImageData) -> dict[str, Any]:
         "shape": list(data.shape),
         "levels": data.levels,
         "checksum": zlib.crc32(some),
+        "classes": list(data.classes) if recipe.labels else [],
     }

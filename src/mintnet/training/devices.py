@@ -44,7 +44,11 @@ class Devices:
         if self.accelerator not in (kinds := get_args(Accelerator)):
             words = f"unknown accelerator {self.accelerator!r}"
             raise ValueError(f"{words}; choose one of {', '.join(kinds)}")
-        known, chosen, nodes = os.environ.get, self.devices or "1", self.nodes or 1
+        known, chosen, nodes = (
+            os.environ.get,
+            "1" if self.devices is None else self.devices,
+            self.nodes or 1,
+        )
         if chosen == "1" and nodes == 1:
             chosen = known("LOCAL_WORLD_SIZE") or known("SLURM_NTASKS_PER_NODE") or "1"
             if "LOCAL_WORLD_SIZE" in os.environ and "WORLD_SIZE" in os.environ:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 import torch
 from safetensors import SafetensorError
@@ -21,7 +21,7 @@ from mintnet.models.storage import check_tensor, load_torch
 from mintnet.schema import check, read_json
 
 FORMAT = 2
-Steps = Annotated[int, (0, 2**62)]
+Steps, Seconds = Annotated[int, (0, 2**62)], Annotated[float, (0, 1e12)]
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
 
 
@@ -29,43 +29,13 @@ class RunError(ValueError):
     """A run that cannot start or go on, in one line."""
 
 
-class RunFile(TypedDict):
-    """What run.json says; `Recipe` is the schema of the recipe."""
-
-    format: Literal[2]
-    recipe: dict[str, Any]
-    data: dict[str, Any]
-    steps: Steps
-
-
-class State(TypedDict):
-    """What a checkpoint keeps."""
-
-    step: Steps
-    best: float | None
-    best_step: Steps
-    seconds: float
-    left_out: Steps | None
-    sums: dict[str, Any] | None
-    seen: Steps | None
-    since: float | None
-    model: dict[str, Any]
-    averaged: dict[str, Any] | None
-    optimizer: dict[str, Any]
-
-
-class CheckpointFile(TypedDict):
-    """What checkpoint.pt holds."""
-
-    format: Literal[2]
-    state: State
-
-
-class MetricsRow(TypedDict):
-    """What each line of metrics.jsonl says, besides its figures."""
-
-    kind: str
-    step: Steps
+RUN: dict[str, Any] = {"format": Literal[2], "recipe": dict, "data": dict, "steps": Steps}
+STATE: dict[str, Any] = {"step": Steps, "best": float | None, "best_step": Steps}
+STATE |= {"left_out": Steps | None, "seen": Steps | None, "since": float | None}
+STATE |= {"seconds": Seconds, "sums": dict | None}
+STATE |= {"model": dict, "averaged": dict | None, "optimizer": dict}
+METRICS: dict[str, Any] = {"kind": str, "step": Steps}
+"""What run.json, a checkpoint and each line of metrics.jsonl say."""
 
 
 class RunFolder:
@@ -156,7 +126,7 @@ class RunFolder:
                 f"{self.path} holds no run: there is no run.json in it; name another folder "
                 f"with --run"
             )
-        return read_json(self.run_json, RunFile, RunError)  # type: ignore[no-any-return]
+        return read_json(self.run_json, RUN, RunError)  # type: ignore[no-any-return]
 
     def write(self, content: Mapping[str, Any]) -> None:
         """Write run.json."""
@@ -178,7 +148,7 @@ class RunFolder:
         *lines, _ = self.metrics_file.read_text(errors="replace").split("\n")
         for number, line in enumerate(lines, 1):
             try:
-                rows.append(check(json.loads(line), MetricsRow))
+                rows.append(check(json.loads(line), METRICS))
             except (ValueError, RecursionError) as error:
                 raise RunError(
                     f"{self.metrics_file}: line {number}: {' '.join(str(error).split())}; put back "
@@ -208,7 +178,7 @@ class RunFolder:
         if not is_there(self.checkpoint):
             return None
         try:
-            content = check(load_torch(self.checkpoint), CheckpointFile)
+            content = check(load_torch(self.checkpoint), {"format": Literal[2], "state": STATE})
             state: dict[str, Any] = content["state"]
             for name, value in {**state["model"], **state.get("averaged", {})}.items():
                 if getattr(value, "dtype", None) != torch.int64:  # a count of batches

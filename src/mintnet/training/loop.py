@@ -23,7 +23,7 @@ from mintnet.training.devices import SMALL, is_first_process
 from mintnet.training.folder import RunError, RunFolder
 from mintnet.training.optimizers import learning_rate
 from mintnet.training.output import Progress, Sampler, save_grid
-from mintnet.training.recipe import Recipe, data_and_kind
+from mintnet.training.recipe import Recipe
 from mintnet.training.step import Outcome, Step
 from mintnet.training.task import Batch, Task
 
@@ -279,7 +279,7 @@ class Run:
 
 def samples_due(recipe: Recipe, step: int, total: int) -> bool:
     """Whether a grid of samples belongs to a step; the last one has one."""
-    if recipe.sample_every == 0 or data_and_kind(recipe.preset)[1] not in ("flow", "deep"):
+    if recipe.sample_every == 0 or recipe.kind not in ("flow", "deep"):
         return False
     every = recipe.sample_every or (total // 10 if total >= 20 else total)
     return step > 0 and (step == total or step % every == 0)

@@ -72,12 +72,14 @@ class Recipe:
     grey: bool = option(False, "data", "One channel instead of three, for the preset folder.")
     validation: float = option(0.05, "data", "Share of the training images held out; 0: none.")
     augmentation: Augmentation = option("none", "data", "Of the training images.")
-    labels: bool = option(False, "data", "Condition a deep density model on the labels.")
+    labels: bool = option(
+        False, "data", "Condition a deep density model on labels; of folder, subfolders."
+    )
 
-    pairs: Whole = option(None, "network", "Pairs of Mint layers in each stage.", "by size")
-    layers: Whole = option(None, "network", "Mixture layers in each stage.", "none")
-    blocks: Whole = option(None, "network", "Residual blocks of each, by stage.", "none")
-    components: Whole = option(None, "network", "Of each mixture, by stage.", "none")
+    pairs: Whole = option(None, "network", "Pairs of Mint layers in each stage.", "none")
+    layers: Whole = option(None, "network", "Mixture layers in each stage.", "by size")
+    blocks: Whole = option(None, "network", "Residual blocks of each, by stage.", "by size")
+    components: Whole = option(None, "network", "Of each mixture, by stage.", "by size")
     filters: Whole = option(None, "network", "K of each stage.", "by size")
     kernel_size: int | None = option(None, "network", "Of masked convolutions, odd.", "3")
     couplings: int | None = option(None, "network", "Width of couplings after squeezes.", "0")
@@ -131,15 +133,14 @@ class Recipe:
             raise ValueError(f"unknown preset {preset!r}; choose one of {', '.join(RECIPES)}")
         if unknown := sorted(given.keys() - OPTIONS.keys()):
             raise ValueError(f"unknown option {unknown[0]!r}; expected one of {', '.join(OPTIONS)}")
-        kind = data_and_kind(preset)[1]
+        recipe = replace(RECIPES[preset], **given)
         for name, value in given.items():
             kinds = [other for other in NETWORK if name in NETWORK[other] + OWN[other]]
-            if value and kinds and kind not in kinds:
+            if value and kinds and recipe.kind not in kinds:
                 raise RunError(
-                    f"{preset} is {KINDS[kind]} and has no {flag(name)}, which is for "
+                    f"{preset} is {KINDS[recipe.kind]} and has no {flag(name)}, which is for "
                     f"{' and '.join(KINDS[k] for k in kinds)}; leave it out"
                 )
-        recipe = replace(RECIPES[preset], **given)
         if "milestones" in given and recipe.schedule != "step":
             raise ValueError(
                 f"milestones belongs to the step schedule, and this run has {recipe.schedule}: "
@@ -166,6 +167,11 @@ class Recipe:
             wanted = replace(wanted, max_steps=0)  # or the old limit would end the longer run
         return wanted
 
+    @property
+    def kind(self) -> str:
+        """flow, deep, classifier or resnet; with ``pairs``, a folder of pictures is for a flow."""
+        return "flow" if self.preset == "folder" and self.pairs else data_and_kind(self.preset)[1]
+
     def steps(self, per_epoch: int) -> int:
         """The length of the run in steps."""
         return min(self.epochs * per_epoch, self.max_steps or 2**62)
@@ -177,9 +183,10 @@ FREE = {n for n, f in OPTIONS.items() if f.metadata["group"] in ("output", "devi
 FREE |= {"data", "epochs", "max_steps"}
 """What may differ when a run is resumed."""
 RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "at least 1": ("epochs batch_size nodes threads", lambda x: 1 <= x < inf),
-    "at least 0": ("max_steps warmup weight_decay clip", lambda x: 0 <= x < inf),
-    "0 or more steps": ("checkpoint_every sample_every", lambda x: 0 <= x < inf),
+    "1 to 2^40": ("epochs batch_size nodes threads", lambda x: 1 <= x <= 2**40),
+    "0 to 2^40": ("max_steps warmup weight_decay clip", lambda x: 0 <= x <= 2**40),
+    "0 to 2^40 steps": ("checkpoint_every sample_every", lambda x: 0 <= x <= 2**40),
+    "of 64 bits": ("seed", lambda x: -(2**63) <= x < 2**63),
     "positive": ("learning_rate eps", lambda x: 0 < x < inf),
     "in [0, 1)": ("ema validation label_smoothing", lambda x: 0 <= x < 1),
     "shares of the run in (0, 1)": ("milestones", lambda x: 0 < x < 1),
@@ -194,11 +201,12 @@ def data_and_kind(preset: str) -> tuple[str, str]:
         (('mnist', 'classifier'), ('digits', 'flow'))
     """
     data, _, kind = preset.rpartition("-")
-    return (data, kind) if kind in NETWORK else (preset, "flow")
+    return (data, kind) if kind in NETWORK else (preset, "deep" if preset == "folder" else "flow")
 
 
 _DEEP: dict[str, Any] = {"batch_size": 256, "learning_rate": 6e-3, "schedule": "linear"}
 _DEEP |= {"muon": True, "adam": True, "eps": 1e-8, "warmup": 300, "ema": 0.999}
+_PICTURES: dict[str, Any] = {"batch_size": 32, "warmup": 20, "ema": 0.99, "augmentation": "flip"}
 _LABELLED: dict[str, Any] = {"batch_size": 256, "learning_rate": 2e-3, "eps": 1e-6, "clip": 5.0}
 _LABELLED |= {"weight_decay": 0.1, "label_smoothing": 0.1, "ema": 0.999, "validation": 0.0}
 _LABELLED |= {"augmentation": "crop"}
@@ -231,7 +239,7 @@ RECIPES: dict[str, Recipe] = {
         _recipe("cifar10-deep", epochs=150, augmentation="flip", validation=0.02),
         _recipe("imagenet32-deep", epochs=10),
         # For some hundred pictures of one's own: about ten minutes on two cores.
-        Recipe("folder", learning_rate=3e-3, clip=1500.0, warmup=20, ema=0.99, augmentation="flip"),
+        Recipe("folder", epochs=80, **{**_DEEP, **_PICTURES}),
         _recipe("digits-classifier", epochs=40, warmup=20, **_SMALL),
         _recipe("mnist-classifier", epochs=10, warmup=450),
         _recipe("cifar10-classifier", **_CIFAR),

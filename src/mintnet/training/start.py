@@ -20,7 +20,7 @@ from mintnet.models.base import Model
 from mintnet.models.storage import save_scores
 from mintnet.schema import check
 from mintnet.training import devices as places
-from mintnet.training.build import build_task, options_of_model, size_warning
+from mintnet.training.build import build_task, options_of_model
 from mintnet.training.data import Order, describe, load_images
 from mintnet.training.devices import is_first_process
 from mintnet.training.folder import RunError, RunFolder, disk_errors
@@ -190,8 +190,11 @@ def _first_words(recipe: Recipe, data: ImageData, order: Order, new: bool) -> It
     if recipe.preset == "folder":
         pictures = load_images("folder", "test", recipe.data, size=recipe.size, grey=recipe.grey)
         test = f"{len(pictures):,} test, "
-        if not recipe.pairs and (warning := size_warning(data.shape[1])):
-            yield f"warning: {warning}"
+        if (size := data.shape[1]) % 2 and recipe.kind == "deep" and not recipe.layers:
+            yield (
+                f"warning: {size} × {size} pixels do not halve evenly: the network has 1 stage; "
+                f"--size {size + 1} would give it 2"
+            )
     yield f"{data.name}: {len(data):,} training, {test}{len(order.held):,} held out of training"
     if new and recipe.init is not None:
         yield (
