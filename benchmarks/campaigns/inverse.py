@@ -28,6 +28,7 @@ SOLVERS: dict[str, Callable[[], Solver]] = {
     "fixed point": mn.FixedPoint,
     "damped": lambda: mn.FixedPoint(damped=True, max_steps=300),
     "bisection": mn.Bisection,
+    "eager": lambda: mn.FixedPoint(keep_trace=True),  # on a GPU, steps that are not captured
 }
 TOLERANCE = {torch.float32: 5e-6, torch.float64: 1e-12}
 CHAIN_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-9}
@@ -120,8 +121,9 @@ def targets(case: dict[str, Any], bijection: mn.Bijection) -> Tensor:
 @torch.no_grad()
 def run(case: dict[str, Any], device: str = "cpu") -> tuple[dict[str, int], list[str]]:
     try:
-        bijection = build(case).to(device)
+        bijection = build(case)
         z = targets(case, bijection).to(device)
+        bijection = bijection.to(device)
         found = bijection.solve(z, SOLVERS[case["solver"]]())
     except mn.NotProvedError:
         return {"refused": 1}, []
