@@ -73,7 +73,7 @@ class Restore(DataOptions, Command):
     """How many."""
     chains: int = 8
     """Samples of each."""
-    steps: int = 80
+    steps: int = 200
     """Gradients of each chain."""
     seed: int = 0
     """Of noise and chains."""

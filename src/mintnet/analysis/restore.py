@@ -61,7 +61,7 @@ def restore(
     zoom: int | None = None,
     n: int = 8,
     seed: int = 0,
-    steps: int = 80,
+    steps: int = 200,
     labels: Labels = None,
     progress: Progress | None = None,
 ) -> Restoration:

@@ -39,7 +39,7 @@ class Restore(Command):
     """2: the picture has half the model's width and height; its pixels are means of 2 × 2."""
     count: Count = 8
     """Samples: chains that are run independently."""
-    steps: int = 80
+    steps: int = 200
     """Gradients of each chain; more, and the chains mix better."""
     seed: int = 0
     """Of the chains."""

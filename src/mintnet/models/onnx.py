@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import logging
+import warnings
 from pathlib import Path
 
 import torch
@@ -54,16 +56,19 @@ def export_onnx(flow: Flow, path: Path, images: Tensor) -> dict[str, float]:
     density, x = Density(flow).eval(), flow.dequantize(images.cpu())
     given = (x, torch.arange(len(x)) % flow.classes) if flow.classes else (x,)
     batch = torch.export.Dim("batch")
-    program = torch.onnx.export(
-        density,
-        given,
-        dynamo=True,
-        dynamic_shapes=tuple({0: batch} for _ in given),
-        input_names=INPUTS[: len(given)],
-        output_names=OUTPUTS,
-        external_data=False,
-        verbose=False,
-    )
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # names packages that are not needed
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter, about its own future
+        program = torch.onnx.export(
+            density,
+            given,
+            dynamo=True,
+            dynamic_shapes=tuple({0: batch} for _ in given),
+            input_names=INPUTS[: len(given)],
+            output_names=OUTPUTS,
+            external_data=False,
+            verbose=False,
+        )
     assert program is not None  # None is for the exporter of TorchScript
     with whole_file(path) as part:
         program.save(part)
