@@ -19,7 +19,7 @@ from torch import Tensor
 import registry  # type: ignore[import-not-found]
 from mintnet import Bijection, InversionError
 from mintnet.bijections import TriangularBijection
-from mintnet.bijections.base import REALS
+from mintnet.solvers import REALS
 
 CASES = {case.name: case for case in registry.CASES}
 PLACES = ("span", "wide", "far", "zero", "ends", "one entry")

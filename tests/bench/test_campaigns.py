@@ -10,15 +10,16 @@ from mintnet.cli.bench import benchmarks
 campaign = benchmarks("campaign")
 
 SLICES = {"files": 10, "inverse": 40, "kills": 1, "likelihood": 60, "proofs": 150}
-"""Cases of each campaign that take some seconds together."""
+"""Cases of each campaign, as far as ten seconds go."""
 
 
 @pytest.mark.parametrize("name", SLICES)
-def test_no_promise_is_broken_in_the_first_cases(name, tmp_path):
-    report = campaign.run_campaign(name, 60.0, 0, tmp_path, SLICES[name])
+def test_no_promise_is_broken_in_the_first_cases(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(campaign.module("inverse"), "SIZES", (1, 16, 64))
+    report = campaign.run_campaign(name, 10.0, 0, tmp_path, SLICES[name])
     failures = [path.read_text() for path in tmp_path.glob("failure-*.json")]
     assert not failures and report["failures"] == 0, failures
-    assert report["cases"] == SLICES[name]
+    assert 0 < report["cases"] <= SLICES[name]
 
 
 def test_a_campaign_goes_on_where_it_ended_and_keeps_failures(tmp_path, monkeypatch, capsys):

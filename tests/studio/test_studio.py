@@ -168,6 +168,26 @@ def test_between(page: Any) -> None:
     _picture(page, "The 8 × 8 pictures between four")
 
 
+def test_restore(page: Any) -> None:
+    _view(page, "Restore", "#complete")
+    _says(page, "take a picture first")
+    page.click("#take")
+    page.wait_for_timeout(3000)
+    page.click("#complete")
+    _says(page, "hides nothing")
+    box = page.locator("#brush canvas").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 3)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=8)
+    page.mouse.up()
+    page.wait_for_timeout(1000)
+    page.click("#complete")
+    words = _says(page, "pixels completed")
+    assert 0 < int(words.split()[0]) < 64
+    _picture(page, "Their mean")
+    _picture(page, "Where they differ")
+
+
 def test_layers(page: Any) -> None:
     _view(page, "Layers", "#solve-layer")
     _says(page, "all 4 samples verified")

@@ -8,20 +8,21 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from mintnet.graphs import is_capturing
 from mintnet.solvers import (
+    REALS,
     REMEDY,
     TOLERANCES,
     Solution,
     Solver,
     Status,
     relative_residual,
+    verified,
 )
-from mintnet.solvers.base import reference_scale
-from mintnet.solvers.solution import checked
-
-REALS = (-float("inf"), float("inf"))
+from mintnet.solvers.solution import checked, own_scale
 
 
 class Bijection(nn.Module, ABC):
@@ -45,7 +46,8 @@ class Bijection(nn.Module, ABC):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """y and log |det J(x)|. Shapes: (batch, ...), (batch,)."""
-        check_input(x, self.event_shape, type(self).__name__, self.domain)
+        domain = self.domain_of(x.dtype) if isinstance(x, Tensor) else REALS
+        check_input(x, self.event_shape, type(self).__name__, domain)
         self._check_dtype(x)
         y, log_det = self.transform(x)
         if not unreadable(x) and not bool(log_det.isfinite().all()):
@@ -60,25 +62,54 @@ class Bijection(nn.Module, ABC):
     def inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
         """x with f(x) = z, verified; raises `InversionError` otherwise. Differentiable."""
         check_input(z, self.output_shape, f"the inverse of {type(self).__name__}")
-        self._check_dtype(z)
-        check_solver(solver)
-        _refuse_tangents(z, *self.parameters())
-        if torch.is_grad_enabled() and (z.requires_grad or _trains(self)):
-            return self.differentiable_inverse(z, solver)
-        return self.solve(z, solver).require(REMEDY)
+        x = self.solve(z, solver).require(REMEDY)
+        wanted = z.requires_grad or any(p.requires_grad for p in self.parameters())
+        return self.attach(x, z) if torch.is_grad_enabled() and wanted else x
 
     @torch.no_grad()
     def solve(self, z: Tensor, solver: Solver | None = None) -> Solution:
         """x with f(x) = z as a `Solution`, which says for each sample whether it is verified.
 
-        Samples with NaN or infinite entries are reported as such and do not touch the others.
+        `mintnet.solvers.verified` says what that means. Samples with NaN or infinite entries, or
+        outside of the image, are reported as such and do not touch the others.
         """
         name = f"the inverse of {type(self).__name__}"
         check_input(z, self.output_shape, name, finite=False)
         self._check_dtype(z)
         check_solver(solver)
         _refuse_tangents(z, *self.parameters())
-        return self.find(z, solver)
+        _refuse_batch_statistics(self)
+        image = self.image()
+        within, remark = (z, "") if image is REALS else _within_image(z, *image)
+        found = verified(
+            lambda z, rows: self.rows(rows).find(z, solver),
+            lambda x, rows: self.rows(rows).value(x),
+            within,
+            self.tolerance_of(z.dtype, solver),
+            self.domain_of(z.dtype),
+            again=solver is None or solver.tolerance is None,
+        )
+        if not remark:
+            return found
+        outside = ~within.flatten(1).isfinite().all(1) & z.flatten(1).isfinite().all(1)
+        status = found.status.masked_fill(outside, Status.NO_PREIMAGE)
+        return replace(found, status=status, remark=remark)
+
+    def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
+        """The tolerance of the residual check."""
+        return TOLERANCES.get(dtype, 1e-2)
+
+    def domain_of(self, dtype: torch.dtype) -> tuple[float, float]:
+        """The domain, less the ends at which numbers of this dtype would overflow."""
+        return self.domain
+
+    def image(self) -> tuple[Tensor | float, Tensor | float]:
+        """An open interval for each output entry, or for all of them, that holds all outputs."""
+        return self.codomain
+
+    def rows(self, chosen: Tensor) -> Bijection:
+        """The bijection of some samples of a batch: itself, if it treats all samples alike."""
+        return self
 
     @property
     def output_shape(self) -> tuple[int, ...] | None:
@@ -133,11 +164,11 @@ class Bijection(nn.Module, ABC):
 
     @abstractmethod
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        """What `solve` computes, without checks of the input."""
+        """x with f(x) = z in the arithmetic of z, which `solve` then verifies."""
 
     @abstractmethod
-    def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
-        """What `inverse` computes when gradients are wanted."""
+    def attach(self, x: Tensor, z: Tensor) -> Tensor:
+        """x, which solves f(x) = z, as a differentiable function of z and the weights."""
 
     def _check_dtype(self, x: Tensor) -> None:
         own = next((p.dtype for p in self.parameters()), x.dtype)
@@ -149,34 +180,24 @@ class Bijection(nn.Module, ABC):
 
 
 class AnalyticBijection(Bijection):
-    """A bijection whose inverse is a formula. Its residual is checked all the same."""
+    """A bijection whose inverse is a formula. It is verified all the same."""
 
     @abstractmethod
     def invert(self, z: Tensor) -> Tensor:
         """x with f(x) = z, by formula."""
 
-    def rounding(self, x: Tensor) -> Tensor | float:
-        """How far f(x) may move when x is rounded, where that is more than rounding of f(x)."""
-        return 0.0
-
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        value = self.invert(z)
-        scale = reference_scale(lambda x: self.transform(x)[0], z, value)
-        image = self.transform(value)[0]
-        slack = self.rounding(value)
-        residual = relative_residual(image - z, scale)
-        beyond = relative_residual(z - z.clamp(image - slack, image + slack), scale)
+        value, unit = self.invert(z), own_scale(z)
+        residual = relative_residual(self.value(value) - z, unit)
         finite = z.flatten(1).isfinite().all(1)
         failure = torch.where(finite, int(Status.DIVERGED), int(Status.NOT_FINITE))
-        found = checked(
-            type(self).__name__, value, beyond, TOLERANCES.get(z.dtype, 1e-2), failure=failure
-        )
-        return replace(found, residual=residual)
+        tolerance = self.tolerance_of(z.dtype, None)
+        return checked(type(self).__name__, value, residual, unit, tolerance, failure=failure)
 
-    def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
-        self.find(z.detach(), solver).require(REMEDY)
-        return self.invert(z)
+    def attach(self, x: Tensor, z: Tensor) -> Tensor:
+        found = self.invert(z)
+        return x + (found - found.detach())
 
 
 class EntrywiseBijection(AnalyticBijection):
@@ -241,11 +262,35 @@ def _refuse_tangents(*tensors: Tensor) -> None:
         )
 
 
+def _within_image(z: Tensor, low: Tensor | float, high: Tensor | float) -> tuple[Tensor, str]:
+    """z with NaN where no x can give it, and a sentence about the first such entry."""
+    ends = (torch.as_tensor(end, dtype=torch.float64, device=z.device) for end in (low, high))
+    least, most = (end.expand(z.shape[1:]) for end in ends)
+    outside = ((z <= least) | (z >= most)) & z.isfinite()
+    if not bool(outside.any()):
+        return z, ""
+    sample, *entry = outside.nonzero()[0].tolist()
+    place = tuple(entry)
+    remark = (
+        f"Entry {place} of sample {sample} is {float(z[sample][place]):g}, and values of this map "
+        f"lie between {float(least[place]):g} and {float(most[place]):g} there."
+    )
+    return z.masked_fill(outside, float("nan")), remark
+
+
 def unreadable(x: Tensor) -> bool:
     """Whether values cannot be read back, so that what needs them was checked before."""
     inside_vmap = torch._C._functorch.maybe_current_level() is not None
     return is_capturing(x) or torch.compiler.is_compiling() or inside_vmap
 
 
-def _trains(module: nn.Module) -> bool:
-    return any(p.requires_grad for p in module.parameters())
+def _refuse_batch_statistics(module: nn.Module) -> None:
+    """Raise where outputs depend on the other samples of a batch, or on chance."""
+    for part in module.modules():
+        own = isinstance(part, _BatchNorm) and (part.training or part.running_mean is None)
+        if own or (isinstance(part, _DropoutNd) and part.training and part.p > 0):
+            what = "the other samples of the batch" if own else "chance"
+            raise ValueError(
+                f"{type(module).__name__} has a {type(part).__name__} whose outputs depend on "
+                f"{what}, so that there is no inverse of a sample. Call .eval() first."
+            )

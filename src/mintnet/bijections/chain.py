@@ -8,10 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection
-from mintnet.precision import true_float32
-from mintnet.solvers import REMEDY, Solution, Solver, Status, relative_residual
-from mintnet.solvers.base import reference_scale
-from mintnet.solvers.solution import fill_failures
+from mintnet.solvers import Solution, Solver, Status
+from mintnet.solvers.solution import own_scale
 
 CHAIN_TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
 """A chain is verified when its end-to-end residual is below this share of the largest |z|."""
@@ -21,8 +19,8 @@ class Chain(Bijection):
     """f_n ∘ … ∘ f_1: the parts are applied in the order in which they are given.
 
     The log-determinant is the sum of theirs. The inverse solves them in reverse, each to its
-    rounding floor, then runs the result forward once more: errors that each part forgives may
-    have been amplified by the parts around it, and `inverse` raises on that too.
+    rounding floor, and is verified end to end: errors that each part forgives may have been
+    amplified by the parts around it.
 
     Examples:
         >>> from mintnet import MintLayer, Squeeze
@@ -52,9 +50,7 @@ class Chain(Bijection):
         self.parts = nn.ModuleList(parts)
         self.event_shape = next((p.event_shape for p in parts if p.event_shape), None)
         self._output_shape = shape
-        # Permutations hand a domain on to what follows them.
-        first = next((p for p in self.leaves() if not p.permutes), parts[0])
-        self.domain = first.domain
+        self.domain = self._first().domain
 
     @property
     def output_shape(self) -> tuple[int, ...] | None:
@@ -79,23 +75,55 @@ class Chain(Bijection):
 
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        value, solutions = z, []
+        value, parts = z, list[Solution]()
         for part in reversed(self.leaves()):
-            solution = part.find(value, solver)
-            solutions.append(solution)
-            value = solution.value
-        return self._checked(z, value, tuple(solutions))
+            parts.append(part.find(value, solver))
+            value = parts[-1].value
+        status = torch.full((len(z),), int(Status.CONVERGED), device=z.device)
+        for found in reversed(parts):  # the first failure has the last word
+            status = torch.where(found.converged, status, found.status)
+        return Solution(
+            name=f"a chain of {len(parts)} parts, end to end",
+            value=value,
+            status=status,
+            residual=torch.stack([found.residual for found in parts]).amax(0),
+            unit=own_scale(z),
+            steps=sum((found.steps for found in parts), torch.zeros_like(status)),
+            evaluations=sum((found.evaluations for found in parts), torch.zeros_like(status)),
+            parts=tuple(parts),
+        )
 
-    def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
-        x = z
-        for part in reversed(self.leaves()):
-            x = part.differentiable_inverse(x, solver)
-        self._checked(z, x, ()).require(REMEDY)
-        return x
+    def attach(self, x: Tensor, z: Tensor) -> Tensor:
+        with torch.no_grad():
+            values = [x]
+            for part in (leaves := self.leaves())[:-1]:
+                values.append(part.value(values[-1]))
+        for part, value in zip(reversed(leaves), reversed(values), strict=True):
+            z = part.attach(value, z)
+        return z
+
+    def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
+        return CHAIN_TOLERANCES.get(dtype, 0.0)
+
+    def domain_of(self, dtype: torch.dtype) -> tuple[float, float]:
+        return self._first().domain_of(dtype)
+
+    def image(self) -> tuple[Tensor | float, Tensor | float]:
+        return self.leaves()[-1].image()
+
+    def rows(self, chosen: Tensor) -> Chain:
+        leaves = self.leaves()
+        parts = [leaf.rows(chosen) for leaf in leaves]
+        return self if all(a is b for a, b in zip(leaves, parts, strict=True)) else Chain(*parts)
 
     def leaves(self) -> list[Bijection]:
         """The parts, with chains inside this one taken apart: each is checked end to end once."""
         return [leaf for part in self for leaf in part.leaves()]
+
+    def _first(self) -> Bijection:
+        """The part that says what may come in: permutations hand a domain on."""
+        leaves = self.leaves()
+        return next((leaf for leaf in leaves if not leaf.permutes), leaves[0])
 
     def __iter__(self) -> Iterator[Bijection]:
         for part in self.parts:
@@ -104,27 +132,3 @@ class Chain(Bijection):
 
     def __len__(self) -> int:
         return len(self.parts)
-
-    @torch.no_grad()
-    def _checked(self, z: Tensor, x: Tensor, solutions: tuple[Solution, ...]) -> Solution:
-        """The end-to-end residual, and for each sample the first thing that went wrong."""
-        with true_float32():
-            scale = reference_scale(self.value, z, x)
-            residual = relative_residual(self.value(x) - z, scale)
-        status = torch.where(
-            residual <= CHAIN_TOLERANCES.get(z.dtype, 0.0),
-            int(Status.CONVERGED),
-            int(Status.INACCURATE),
-        )
-        for solution in reversed(solutions):  # the first failure has the last word
-            status = torch.where(solution.converged, status, solution.status)
-        none = torch.zeros_like(status)
-        return Solution(
-            name=f"a chain of {len(self.leaves())} parts, end to end",
-            value=fill_failures(x, status),
-            status=status,
-            residual=residual,
-            steps=sum((s.steps for s in solutions), none),
-            evaluations=sum((s.evaluations for s in solutions), none),
-            parts=solutions,
-        )

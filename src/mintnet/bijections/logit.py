@@ -50,17 +50,10 @@ class Logit(EntrywiseBijection):
     def invert(self, z: Tensor) -> Tensor:
         """Far out, where x rounds to the end of the domain, it stays just inside of it."""
         p = torch.sigmoid(z + self.centre)
-        return ((p - self.lam) / (1 - 2 * self.lam)).clamp(*self._inside(z.dtype))
+        return ((p - self.lam) / (1 - 2 * self.lam)).clamp(*self.domain_of(z.dtype))
 
-    def rounding(self, x: Tensor) -> Tensor:
-        """One unit in the last place of x ≈ 1 is far from negligible in logit(x)."""
-        p, q = self.lam + (1 - 2 * self.lam) * x, self.lam + (1 - 2 * self.lam) * (1 - x)
-        low, high = self._inside(x.dtype)
-        last = (x <= low) | (x >= high)  # these stand for everything up to the end
-        return torch.where(last, float("inf"), 4 * torch.finfo(x.dtype).eps / (p * q))
-
-    def _inside(self, dtype: torch.dtype) -> tuple[float, float]:
-        """The domain less some units in the last place, so that its logit is finite."""
+    def domain_of(self, dtype: torch.dtype) -> tuple[float, float]:
+        """The domain less some units in the last place, so that logit and slope are finite."""
         shrink = 1 - 8 * torch.finfo(dtype).eps
         low, high = (torch.tensor(end * shrink, dtype=dtype).item() for end in self.domain)
         return low, high

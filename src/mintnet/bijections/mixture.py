@@ -148,6 +148,9 @@ class GivenContext(TriangularBijection):
     def evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.layer.value_and_slope(x, self.context)
 
+    def rows(self, chosen: Tensor) -> GivenContext:
+        return GivenContext(self.layer, self.context[chosen])
+
     def system(self) -> System:
         return replace(super().system(), evaluate=self.layer.value_and_slope, context=self.context)
 

@@ -15,7 +15,7 @@ from mintnet.calculus import LOWER, Function, Ordering, Proof, Quantity, certify
 from mintnet.calculus.expression import trace
 from mintnet.calculus.value import within_range
 from mintnet.solvers import (
-    REMEDY,
+    REALS,
     Auto,
     ChannelBlocks,
     Evaluate,
@@ -100,6 +100,9 @@ class TriangularBijection(Bijection):
         y, slopes = self.log_slopes(x)
         return y, slopes.flatten(1).sum(1)
 
+    def value(self, x: Tensor) -> Tensor:
+        return self.evaluate(x)[0]
+
     def start(self, z: Tensor) -> Tensor:
         """Where solvers begin: one Newton step from 0, coordinate by coordinate."""
         y, slope = self.evaluate(torch.zeros_like(z))
@@ -134,6 +137,10 @@ class TriangularBijection(Bijection):
         """Raise `NotProvedError` unless the map is invertible with its present weights."""
         self.proof().require_injective(self.name)
 
+    def image(self) -> tuple[Tensor | float, Tensor | float]:
+        self.require_proof()  # where there is nothing to prove, the map is onto
+        return REALS if self._proof is None else (self._proof.least, self._proof.most)
+
     def blocks(self) -> ChannelBlocks | None:
         """The map in channel blocks that depend on earlier blocks alone, where it has them."""
         return None
@@ -159,10 +166,12 @@ class TriangularBijection(Bijection):
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
         self.require_proof()
-        return (solver or Auto()).solve(self.system(), z)
+        return (solver or Auto()).attempt(self.system(), z)
 
-    def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
-        x = self.find(z.detach(), solver).require(REMEDY)
+    def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
+        return (solver.tolerance if solver else None) or super().tolerance_of(dtype, solver)
+
+    def attach(self, x: Tensor, z: Tensor) -> Tensor:
         weights = (*self.parameters(), *self.buffers())
         return attach_gradient(x, z, self.evaluate, self.name, weights=weights)
 

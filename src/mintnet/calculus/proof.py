@@ -39,7 +39,8 @@ class Proof:
     - *not proved*: the slope may vanish or change its sign, as far as the ranges tell.
 
     ``low`` and ``high`` bound the slope; ``sign`` is its strict sign, 0 where it is not proved.
-    Shapes: all are those of one sample. ``image`` bounds all values of the function.
+    ``least`` and ``most`` bound the values: an open interval for each coordinate that holds its
+    image. Shapes: all are those of one sample.
     """
 
     verdict: Tensor
@@ -47,8 +48,14 @@ class Proof:
     high: Tensor
     sign: Tensor
     blame: str | None
-    image: tuple[float, float]
+    least: Tensor
+    most: Tensor
     made_of: Fingerprint = field(repr=False)
+
+    @property
+    def image(self) -> tuple[float, float]:
+        """Bounds of the values of all coordinates."""
+        return float(self.least.min()), float(self.most.max())
 
     def holds_for(self, function: Callable[[Any], Any]) -> bool:
         """Whether nothing that the function is made of has changed since it was proved."""
@@ -114,7 +121,7 @@ def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
         made_of = Fingerprint(*root.nodes()).kept()
         if (fault := _fault(root)) is not None:
             none, bound = torch.zeros(shape, dtype=torch.int8), torch.full(shape, INF).double()
-            return Proof(none, -bound, bound, none, fault, (-INF, INF), made_of)
+            return Proof(none, -bound, bound, none, fault, -bound, bound, made_of)
         if not made_of.same(Fingerprint(*trace(function).nodes())):
             raise ValueError(
                 "the function is another one each time that it is called, so that nothing can be "
@@ -132,9 +139,9 @@ def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
     onto = bounded_away | (image.affine & signed)
     verdict = signed.to(torch.int8) + (onto & signed).to(torch.int8)
     blame = None if bool(signed.all()) else image.blame
-    values = float(image.value.low.min()), float(image.value.high.max())
+    values = image.value.low[0], image.value.high[0]
     bounds = slope.low[0], slope.high[0], slope.sign[0]
-    return Proof(verdict[0], *bounds, blame, values, made_of)
+    return Proof(verdict[0], *bounds, blame, *values, made_of)
 
 
 def _fault(root: Expression) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 import shlex
@@ -16,13 +15,14 @@ from importlib import import_module
 from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any, Union
+from typing import Annotated, Any, Literal, Union
 
 import tyro
 
 from mintnet.cli.command import Command, FlawedResult, origin
 from mintnet.cli.output import console, output_place, print_commands, to_json
 from mintnet.files import write_bytes
+from mintnet.schema import read_json
 
 COMMANDS = {
     "train": "mintnet.cli.train:Train",
@@ -184,8 +184,8 @@ def is_about_a_table(arguments: Sequence[str]) -> bool:
         with suppress(OSError, ValueError, TypeError):
             if word.lower().endswith(".csv"):
                 return True
-            if json.loads(Path(word, "config.json").read_text())["kind"] == "table":
-                return True
+            read_json(Path(word, "config.json"), {"kind": Literal["table"]})
+            return True
     return False
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from mintnet.cli.command import DataCommand, File, check_positive
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import Tasks, console, output_place, write
 from mintnet.figures import build_page
+from mintnet.schema import read_json
 
 
 @dataclass(kw_only=True)
@@ -51,7 +51,7 @@ class Report(DataCommand):
         found.subtitle = f"Weights: {model.folder}; images: {part}."
         found.configuration = {"model": model.config}
         with suppress(OSError, ValueError, TypeError):  # a model need not be of a run
-            found.configuration["run"] = json.loads(Path(model.run, "run.json").read_text())  # type: ignore[arg-type]
+            found.configuration["run"] = read_json(Path(model.run, "run.json"), dict)  # type: ignore[arg-type]
         return found
 
 

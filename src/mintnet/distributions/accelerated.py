@@ -119,7 +119,7 @@ def invert(
         image, more = forward(x)
     scale = z.detach().abs().amax(1).clamp(min=torch.finfo(z.dtype).tiny)
     residual = relative_residual((image - z).detach(), scale)
-    checked(name, x.detach(), residual, CHAIN_TOLERANCES[z.dtype]).require(REMEDY)
+    checked(name, x.detach(), residual, scale, CHAIN_TOLERANCES[z.dtype]).require(REMEDY)
     return x, more
 
 

@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from torch.distributions import Transform, constraints
 
 from mintnet.bijections import Bijection
-from mintnet.bijections.base import REALS
 from mintnet.precision import true_float32
-from mintnet.solvers import Solver
+from mintnet.solvers import REALS, Solver
 
 
 class BijectionTransform(Transform, nn.Module):
@@ -126,9 +125,12 @@ class BijectionTransform(Transform, nn.Module):
         if self._remembers(y, 1):
             return self._cached_x_y[0]  # type: ignore[no-any-return]
         flat, _, shape = self._flat(y, 1)
-        x = self.bijection.inverse(flat, self.solver).reshape(shape)
+        x = self._inverse(flat).reshape(shape)
         self._remember(x, y, None)
         return x
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return self.bijection.inverse(y, self.solver)
 
     def _flat(self, x: Tensor, side: int) -> tuple[Tensor, torch.Size, torch.Size]:
         """x with its batch axes made into one, these axes, and the shape of its image."""

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from mintnet.bijections.base import Bijection
 from mintnet.calculus.masks import check_positive
 from mintnet.flows.networks import check_shape, layer
-from mintnet.solvers import REMEDY, TOLERANCES, Auto, Solution, Solver, Status, relative_residual
-from mintnet.solvers.base import reference_scale
-from mintnet.solvers.solution import checked
+from mintnet.solvers import Auto, Solution, Solver, Status, relative_residual
+from mintnet.solvers.solution import checked, own_scale
 
 State = tuple[Tensor, ...]
 Dynamics = Callable[[Any, State], State]
@@ -101,7 +100,7 @@ class FFJORD(Bijection):
                 f"FFJORD is inverted by integrating backwards and takes no solver; got {solver!r}"
             )
         target = z.nan_to_num(0.0, 0.0, 0.0)
-        scale = reference_scale(self.value, target, target)
+        scale = own_scale(target)
         x = best = begin = self._move(target, 1.0, 0.0)
         residual, steps = torch.full_like(scale, float("inf")), 0
         for steps in range(CORRECTIONS):  # noqa: B007
@@ -115,16 +114,18 @@ class FFJORD(Bijection):
             x = x + begin - self._move(image, 1.0, 0.0)
         finite = z.flatten(1).isfinite().all(1)
         failure = torch.where(finite, int(Status.OUT_OF_STEPS), int(Status.NOT_FINITE))
-        promised = 10 * self.tolerance if self.method == "dopri5" else 0.0
-        tolerance = max(TOLERANCES.get(z.dtype, 0.0), promised)
         residual = torch.where(finite, residual, float("inf"))
-        return checked("FFJORD", best, residual, tolerance, steps, 2 * steps + 2, failure)
+        tolerance = self.tolerance_of(z.dtype, None)
+        return checked("FFJORD", best, residual, scale, tolerance, steps, 2 * steps + 2, failure)
 
-    def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
-        """The verified x, with the gradients of one more correction, which moves x by nothing."""
-        x = self.find(z.detach(), solver).require(REMEDY)
+    def attach(self, x: Tensor, z: Tensor) -> Tensor:
+        """x with the gradients of one more correction, which moves x by nothing."""
         correction = self._move(z, 1.0, 0.0) - self._move(self.value(x), 1.0, 0.0)
         return x + correction - correction.detach()
+
+    def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
+        promised = 10 * self.tolerance if self.method == "dopri5" else 0.0
+        return max(super().tolerance_of(dtype, solver), promised)
 
     def _move(self, x: Tensor, begin: float, end: float) -> Tensor:
         """The flow without its log-determinant."""

@@ -10,7 +10,7 @@ from mintnet.bijections.base import Bijection
 from mintnet.calculus import LOWER
 from mintnet.calculus.masks import check_positive
 from mintnet.flows.networks import check_shape
-from mintnet.solvers import REMEDY, Auto, FixedPoint, ResidualIteration, Solution, Solver, System
+from mintnet.solvers import Auto, FixedPoint, ResidualIteration, Solution, Solver, System
 from mintnet.solvers.gradient import attach_gradient
 
 STEPS = 2000
@@ -172,11 +172,16 @@ class IResNetBlock(Bijection):
                 "an IResNetBlock is not triangular: it takes ResidualIteration(), FixedPoint() or "
                 f"Auto(); got {solver!r}"
             )
-        return solver.solve(System("IResNetBlock", self._evaluate, torch.clone, LOWER), z)
+        return solver.attempt(System("IResNetBlock", self._evaluate, torch.clone, LOWER), z)
 
     def _evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return x + self.g(x), torch.ones_like(x)
 
-    def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
-        x = self.find(z.detach(), solver).require(REMEDY)
+    def value(self, x: Tensor) -> Tensor:
+        return self._evaluate(x)[0]
+
+    def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
+        return (solver.tolerance if solver else None) or super().tolerance_of(dtype, solver)
+
+    def attach(self, x: Tensor, z: Tensor) -> Tensor:
         return attach_gradient(x, z, self._evaluate, "IResNetBlock", max_steps=STEPS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count, repeat
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from mintnet.bijections import Bijection, TriangularBijection
 from mintnet.bijections.base import check_solver
 from mintnet.models.deep import Labels
 from mintnet.solvers import Auto, Solution, Solver, System
+from mintnet.solvers.solution import FIELDS
 
 Progress = Callable[[int, int], None]  # called with how much is done and how much there is
 
@@ -35,8 +36,12 @@ class Reporting(Solver):
     solver: Solver
     report: Callable[[], None]
 
-    def solve(self, system: System, z: Tensor) -> Solution:
-        solution = self.solver.solve(system, z)
+    @property
+    def tolerance(self) -> float | None:  # type: ignore[override]
+        return self.solver.tolerance
+
+    def attempt(self, system: System, z: Tensor) -> Solution:
+        solution = self.solver.attempt(system, z)
         self.report()
         return solution
 
@@ -50,8 +55,8 @@ def join_solutions(solutions: Sequence[Solution]) -> Solution:
         return solutions[0]
     columns = zip(*(solution.parts for solution in solutions), strict=True)
     parts = tuple(join_solutions(column) for column in columns)
-    names = ("value", "status", "residual", "steps", "evaluations")
-    joined = {name: torch.cat([getattr(each, name) for each in solutions]) for name in names}
+    joined: dict[str, Any]
+    joined = {name: torch.cat([getattr(each, name) for each in solutions]) for name in FIELDS}
     return Solution(name=solutions[0].name, parts=parts, **joined)
 
 

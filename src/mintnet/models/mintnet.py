@@ -99,12 +99,18 @@ class Network(Bijection):
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.chain.transform(x)
 
+    def value(self, x: Tensor) -> Tensor:
+        return self.chain.value(x)
+
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
         return self.chain.find(z, solver)
 
-    def differentiable_inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
-        return self.chain.differentiable_inverse(z, solver)
+    def attach(self, x: Tensor, z: Tensor) -> Tensor:
+        return self.chain.attach(x, z)
+
+    def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
+        return self.chain.tolerance_of(dtype, solver)
 
 
 class MintNet(Network):

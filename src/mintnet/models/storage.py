@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mintnet.bijections import MintLayer
 from mintnet.files import is_there, readable_size, whole_file
-from mintnet.schema import read_json
+from mintnet.schema import check, read_json
 
 FORMAT = 1
 FLOATS = ("F16", "BF16", "F32", "F64")
@@ -81,7 +81,14 @@ def save_model(folder: str | Path, model: nn.Module, config: dict[str, Any]) -> 
 
 def read_config(folder: str | Path) -> dict[str, Any]:
     """The configuration of a saved model."""
-    return read_json(Path(folder, CONFIG), SAVED, ModelFileError)  # type: ignore[no-any-return]
+    config: dict[str, Any] = read_json(Path(folder, CONFIG), SAVED, ModelFileError)
+    if isinstance(data := config.get("data"), dict):
+        names = dict.fromkeys(("name", "folder", "version"), str | None)
+        try:
+            check(data, names, "data")
+        except ValueError as error:
+            raise ModelFileError(f"{Path(folder, CONFIG)}: {error}") from error
+    return config
 
 
 def check_size(path: Path, weights: int) -> None:

@@ -3,7 +3,6 @@
 from mintnet.solvers.auto import Auto
 from mintnet.solvers.base import (
     REMEDY,
-    TOLERANCES,
     ChannelBlocks,
     Evaluate,
     Solver,
@@ -15,9 +14,11 @@ from mintnet.solvers.fixed_point import FixedPoint
 from mintnet.solvers.gradient import attach_gradient
 from mintnet.solvers.residual import ResidualIteration
 from mintnet.solvers.solution import InversionError, Solution, Status, relative_residual
+from mintnet.solvers.verified import REALS, TOLERANCES, InFloat64, verified
 from mintnet.solvers.wavefront import Wavefront
 
 __all__ = [
+    "REALS",
     "REMEDY",
     "TOLERANCES",
     "Auto",
@@ -25,6 +26,7 @@ __all__ = [
     "ChannelBlocks",
     "Evaluate",
     "FixedPoint",
+    "InFloat64",
     "InversionError",
     "ResidualIteration",
     "Solution",
@@ -35,4 +37,5 @@ __all__ = [
     "Wavefront",
     "attach_gradient",
     "relative_residual",
+    "verified",
 ]

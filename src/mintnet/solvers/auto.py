@@ -12,7 +12,7 @@ from torch import Tensor
 from mintnet.solvers.base import ChannelBlocks, Solver, StructureError, System, sorted_by
 from mintnet.solvers.bisection import Bisection
 from mintnet.solvers.fixed_point import FixedPoint
-from mintnet.solvers.solution import Solution, merged, rows_of
+from mintnet.solvers.solution import Solution, merged
 from mintnet.solvers.wavefront import Wavefront
 
 WORK_PER_LEVEL = {"cpu": 1.2e8, "cuda": 5e10}
@@ -70,7 +70,7 @@ class Auto(Solver):
                 break
             better = rest.converged | (rest.residual < solution.residual[left])
             chosen = left.masked_scatter(left, better)
-            solution = merged(solution, rows_of(rest, better), chosen)
+            solution = merged(solution, rest.rows(better), chosen)
         return solution
 
 

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mintnet.solvers.base import TOLERANCES, Solver, System
+from mintnet.solvers.base import Solver, System
 from mintnet.solvers.solution import Solution, checked, relative_residual
+from mintnet.solvers.verified import TOLERANCES
 
 INF = float("inf")
+MOST_DOUBLINGS = MOST_HALVINGS = 200
+"""How often a bracket may double before the target counts as out of reach, and how often halve."""
 Excess = Callable[[Tensor], Tensor]
 
 
@@ -24,13 +27,7 @@ class Bisection(Solver):
     converges from anywhere and needs nothing but monotony; the price is some sixty full
     evaluations for each coordinate. Use it to check other solvers.
 
-    Args:
-        max_doublings: how often the bracket may double before the target counts as out of reach.
-        max_halvings: how often it may halve.
     """
-
-    max_doublings: int = 200
-    max_halvings: int = 200
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         shape, order = z.shape, system.ordering.rank(tuple(z.shape[1:])).flatten().argsort()
@@ -57,7 +54,8 @@ class Bisection(Solver):
         value = x.reshape(shape)
         residual = relative_residual(system(value)[0] - z, scale)
         residual = torch.where(out_of_reach & (residual > TOLERANCES[z.dtype]), INF, residual)
-        return checked(system.name, value, residual, TOLERANCES[z.dtype], steps, evaluations)
+        tolerance = TOLERANCES[z.dtype]
+        return checked(system.name, value, residual, scale, tolerance, steps, evaluations)
 
     def _bracket(
         self, excess: Excess, start: Tensor, slope: Tensor
@@ -72,7 +70,7 @@ class Bisection(Solver):
         near, far = start.clone(), start.clone()
         beyond = at_start == 0
         doublings = 0
-        while doublings < self.max_doublings and not bool(beyond.all()):
+        while doublings < MOST_DOUBLINGS and not bool(beyond.all()):
             doublings += 1
             near = torch.where(beyond, near, far)
             far = torch.where(beyond, far, far - at_start.sign() * reach)
@@ -84,7 +82,7 @@ class Bisection(Solver):
 
     def _halve(self, excess: Excess, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, int]:
         """The bracket shrunk to neighbouring numbers, and how many times it was halved."""
-        for halvings in range(self.max_halvings):
+        for halvings in range(MOST_HALVINGS):
             middle = low + (high - low) / 2
             open_ = (middle != low) & (middle != high)
             if not bool(open_.any()):
@@ -92,4 +90,4 @@ class Bisection(Solver):
             above = excess(middle) > 0
             low = torch.where(open_ & ~above, middle, low)
             high = torch.where(open_ & above, middle, high)
-        return low, high, self.max_halvings
+        return low, high, MOST_HALVINGS

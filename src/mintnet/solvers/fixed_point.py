@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from mintnet.solvers.base import TOLERANCES, Evaluate, Solver, System
+from mintnet.solvers.base import Evaluate, Solver, System
 from mintnet.solvers.captured import captured_steps
 from mintnet.solvers.solution import Solution, Status, fill_failures, relative_residual
+from mintnet.solvers.verified import TOLERANCES
 
 LOOK_AT = 3
 """The step after which `patience` counts."""
@@ -154,6 +155,7 @@ class FixedPoint(Solver):
             value=fill_failures(whole.best, status),
             status=status,
             residual=torch.where(status == Status.DIVERGED, float("inf"), whole.residual),
+            unit=whole.scale,
             steps=whole.steps,
             evaluations=whole.steps + 1,
             trace=trace,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mintnet.precision import true_float32
 from mintnet.solvers.base import REMEDY
-from mintnet.solvers.solution import checked, relative_residual
+from mintnet.solvers.solution import checked, own_scale, relative_residual
 
 GRADIENT_TOLERANCES = {torch.float32: 1e-4, torch.float64: 1e-10}
 
@@ -91,7 +91,7 @@ def solve_transposed(
         at = x.detach().requires_grad_()
         y, slope = evaluate(at)
     slope = slope.detach()
-    scale = g.abs().flatten(1).amax(1).clamp(min=torch.finfo(g.dtype).tiny)
+    scale = own_scale(g)
     u = g / slope
     residual = torch.full_like(scale, float("inf"))
     best, steps = u, 0
@@ -106,4 +106,5 @@ def solve_transposed(
             break
         u = u - (image - g) / slope
     name = f"gradient through {name}"
-    return checked(name, best, residual, GRADIENT_TOLERANCES[g.dtype], steps, steps).require(REMEDY)
+    tolerance = GRADIENT_TOLERANCES[g.dtype]
+    return checked(name, best, residual, scale, tolerance, steps, steps).require(REMEDY)

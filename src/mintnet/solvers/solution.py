@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import torch
@@ -17,6 +17,7 @@ class Status(IntEnum):
     DIVERGED = 2
     NOT_FINITE = 3
     INACCURATE = 4
+    NO_PREIMAGE = 5
 
     @property
     def words(self) -> str:
@@ -26,7 +27,8 @@ class Status(IntEnum):
             Status.OUT_OF_STEPS: "ran out of steps",
             Status.DIVERGED: "diverged",
             Status.NOT_FINITE: "had NaN or infinite targets",
-            Status.INACCURATE: "lost accuracy between parts that are each verified",
+            Status.INACCURATE: "are as near as rounding lets them come, which is not enough",
+            Status.NO_PREIMAGE: "had targets outside of the image, which no x gives",
         }[self]
 
 
@@ -38,6 +40,10 @@ class InversionError(ArithmeticError):
         self.solution = solution
 
 
+FIELDS = ("value", "status", "residual", "unit", "steps", "evaluations")
+"""The fields of a solution that have one row a sample."""
+
+
 @dataclass(frozen=True)
 class Solution:
     """The answer to f(x) = z for a batch.
@@ -47,27 +53,36 @@ class Solution:
         value: x, shape of z. Samples that diverged hold NaN, so that nobody takes them for an
             answer; samples that ran out of steps hold the best point seen.
         status: (batch,) a `Status` for each sample.
-        residual: (batch,) max |f(x) − z| / max |z| at the returned value; for a sample with
-            max |z| below 0.1, |f(0)| takes the place of max |z| if it is larger.
+        residual: (batch,) max |f(x) − z| / unit at the returned value.
+        unit: (batch,) what residuals are measured in: max |z|, or max |f(0)| where z = 0.
         steps: (batch,) iterations taken.
-        evaluations: (batch,) evaluations of f, that of the residual check included.
-        parts: the solutions of the layers of a chain, in the order in which they were inverted.
+        evaluations: (batch,) evaluations of f by the solver.
+        parts: the solutions of the layers of a chain, in the order in which they were inverted:
+            what each solver found in its own arithmetic.
         trace: (steps + 1, batch) the residual after each step, if it was asked for.
+        remark: what to say to people instead of a remedy, where there is none.
     """
 
     name: str
     value: Tensor
     status: Tensor
     residual: Tensor
+    unit: Tensor
     steps: Tensor
     evaluations: Tensor
     parts: tuple[Solution, ...] = ()
     trace: Tensor | None = None
+    remark: str = ""
 
     @property
     def converged(self) -> Tensor:
         """(batch,) which samples are verified."""
         return self.status == Status.CONVERGED
+
+    @property
+    def absolute_residual(self) -> Tensor:
+        """(batch,) max |f(x) − z|."""
+        return self.residual * self.unit
 
     def __str__(self) -> str:
         return self.message
@@ -88,11 +103,20 @@ class Solution:
 
     def require(self, remedy: str) -> Tensor:
         """The value, or an `InversionError` with the remedy if any sample is not verified."""
-        if bool(self.converged.all()):
+        failed = ~self.converged
+        if not bool(failed.any()):
             return self.value
-        culprit = next((p for p in self.parts if not bool(p.converged.all())), None)
+        culprit = next((p for p in self.parts if not bool(p.converged[failed].all())), None)
         where = f"{culprit.message}, inside {self.message}" if culprit else self.message
-        raise InversionError(f"{where}. {remedy}", self)
+        raise InversionError(f"{where}. {self.remark or remedy}", self)
+
+    def rows(self, chosen: Tensor | slice, dtype: torch.dtype | None = None) -> Solution:
+        """Some samples, with floating-point numbers of another dtype if that is given."""
+        kept = {name: getattr(self, name)[chosen] for name in FIELDS}
+        if dtype is not None:
+            kept |= {name: kept[name].to(dtype) for name in ("value", "residual", "unit")}
+        parts = tuple(part.rows(chosen, dtype) for part in self.parts)
+        return Solution(self.name, **kept, parts=parts)
 
 
 def relative_residual(excess: Tensor, scale: Tensor) -> Tensor:
@@ -101,16 +125,22 @@ def relative_residual(excess: Tensor, scale: Tensor) -> Tensor:
     return size.nan_to_num(nan=float("inf"), posinf=float("inf"))
 
 
+def own_scale(z: Tensor) -> Tensor:
+    """max |z| of each sample, above 0. Shape: (batch,)."""
+    return z.abs().flatten(1).amax(1).clamp(min=torch.finfo(z.dtype).tiny)
+
+
 def checked(
     name: str,
     value: Tensor,
     residual: Tensor,
+    unit: Tensor,
     tolerance: float,
     steps: int | Tensor = 0,
     evaluations: int | Tensor = 1,
     failure: Tensor | None = None,
 ) -> Solution:
-    """Values with their residuals, one a sample: verified where these are within the tolerance.
+    """Values with their residuals, one a sample: converged where these are within the tolerance.
 
     The others have the status ``failure``; if none is given, a sample with an infinite residual
     diverged and any other ran out of steps.
@@ -120,33 +150,34 @@ def checked(
     status = torch.where(residual <= tolerance, int(Status.CONVERGED), failure)
     none = torch.zeros_like(status)
     return Solution(
-        name, fill_failures(value, status), status, residual, none + steps, none + evaluations
+        name, fill_failures(value, status), status, residual, unit, none + steps, none + evaluations
     )
 
 
+def unsolved(name: str, z: Tensor, status: Status = Status.NOT_FINITE) -> Solution:
+    """The answer to samples that are not tried."""
+    none = torch.zeros(len(z), dtype=torch.long, device=z.device)
+    infinite = torch.full_like(none, float("inf"), dtype=z.dtype)
+    value = torch.full_like(z, float("nan"))
+    return Solution(name, value, none + status, infinite, torch.ones_like(infinite), none, none)
+
+
 def fill_failures(value: Tensor, status: Tensor) -> Tensor:
-    """NaN where a sample diverged: such a value must not pass for an answer."""
+    """NaN where a sample has no answer: such a value must not pass for one."""
     lost = (status == Status.DIVERGED) | (status == Status.NOT_FINITE)
     return value.masked_fill(lost.reshape(-1, *(1,) * (value.dim() - 1)), float("nan"))
 
 
-def rows_of(solution: Solution, rows: Tensor) -> Solution:
-    """Some samples of a solution, without its parts."""
-    names = ("value", "status", "residual", "steps", "evaluations")
-    return Solution(solution.name, *(getattr(solution, name)[rows] for name in names))
-
-
 def merged(first: Solution, rest: Solution, left: Tensor) -> Solution:
     """The first solution with the samples in ``left`` (batch,) taken from the other."""
-
-    def merge(a: Tensor, b: Tensor) -> Tensor:
-        return a.index_put((left,), b.to(a.dtype))
-
-    return Solution(
-        name=first.name,
-        value=merge(first.value, rest.value),
-        status=merge(first.status, rest.status),
-        residual=merge(first.residual, rest.residual),
-        steps=merge(first.steps, first.steps[left] + rest.steps),
-        evaluations=merge(first.evaluations, first.evaluations[left] + rest.evaluations),
-    )
+    taken = {name: getattr(rest, name).to(getattr(first, name).dtype) for name in FIELDS}
+    for name in ("steps", "evaluations"):
+        taken[name] = taken[name] + getattr(first, name)[left]
+    whole = {name: getattr(first, name).index_put((left,), taken[name]) for name in FIELDS}
+    pairs = zip(first.parts, rest.parts, strict=False)
+    parts = tuple(merged(one, other, left) for one, other in pairs)
+    trace = first.trace
+    if trace is None and rest.trace is not None:
+        trace = rest.trace.new_full((len(rest.trace), len(left)), float("inf"))
+        trace[:, left] = rest.trace
+    return replace(first, **whole, parts=parts, trace=trace)

@@ -10,7 +10,7 @@ from torch import Tensor
 from mintnet.calculus.expression import Expression, Operation
 from mintnet.calculus.linear import Convolution, Dense
 from mintnet.calculus.masks import MASKS
-from mintnet.solvers.base import TOLERANCES, Solver, StructureError, System
+from mintnet.solvers.base import Solver, StructureError, System
 from mintnet.solvers.dual import Dual, combine
 from mintnet.solvers.fronts import ConditionedWalk
 from mintnet.solvers.level_cache import LevelCache
@@ -18,6 +18,7 @@ from mintnet.solvers.monotone import walk_levels
 from mintnet.solvers.scalar import solve_monotone
 from mintnet.solvers.schedule import Level, schedule
 from mintnet.solvers.solution import Solution, checked, relative_residual
+from mintnet.solvers.verified import TOLERANCES
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Wavefront(Solver):
         else:
             value, steps = _Walk(system, root, z).run(z, scale)
         residual = relative_residual(system(value)[0] - z, scale)
-        return checked(system.name, value, residual, TOLERANCES[z.dtype], steps, evaluations)
+        tolerance = TOLERANCES[z.dtype]
+        return checked(system.name, value, residual, scale, tolerance, steps, evaluations)
 
 
 class _Walk:

@@ -15,7 +15,7 @@ from mintnet.cli.output import console, strong
 
 @dataclass(kw_only=True)
 class Studio(Command):
-    """Open the models in a browser: sample, inspect, interpolate, explain.
+    """Open the models in a browser: sample, inspect, interpolate, restore, explain.
 
     The page is served on 127.0.0.1 alone and loads nothing from elsewhere. Ctrl-C ends it.
     """

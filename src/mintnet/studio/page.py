@@ -7,7 +7,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mintnet.studio import between, explain, inspection, layers, sample
+from mintnet.studio import between, explain, inspection, layers, restore, sample
 from mintnet.studio.catalogue import Catalogue
 
 ADDRESS = "127.0.0.1"
@@ -19,6 +19,7 @@ VIEWS = {
     "Sample": sample.build,
     "Inspect": inspection.build,
     "Between": between.build,
+    "Restore": restore.build,
     "Layers": layers.build,
 }
 """The views of density models."""

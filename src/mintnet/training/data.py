@@ -22,7 +22,6 @@ from torch.nn import functional as F
 from mintnet.data import NAMES, ImageData, load, mnist_slice
 from mintnet.data.download import DOWNLOADED
 from mintnet.models.noise import uniform_noise
-from mintnet.schema import check
 from mintnet.training.folder import RunError
 from mintnet.training.recipe import Recipe, data_and_kind
 
@@ -132,7 +131,6 @@ def images_for(
     """
     facts = config.get("data")
     facts = facts if isinstance(facts, dict) else {"name": facts}
-    facts = check(facts, dict.fromkeys(("name", "folder", "version"), str | None), f"{model}: data")
     own = facts.get("name") or data_and_kind(str(config.get("preset") or ""))[0] or None
     name, version = own if name is None else name, facts.get("version")
     if name not in NAMES:

@@ -1,0 +1,189 @@
+"""What a verified inverse states, the same for every bijection, solver and device.
+
+A sample x is *verified* as the solution of f(x) = z if
+
+1. x is finite and lies in the domain of f, and z in the image of f where that is known;
+2. |f(x) − z| ≤ tolerance × unit in every entry, with f evaluated in float64 at the very x that is
+   returned, and beside other samples than those that it was solved with;
+3. the unit is the sample's own scale max |z| however small that is, and for z = 0, which has no
+   scale, it is max |f(0)|: what x has to make up for.
+
+How x was found does not matter. Where a float32 solve does not pass, the sample is solved again in
+float64 and the result is rounded; if that does not pass either, the sample is not verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from mintnet.precision import true_float32
+from mintnet.solvers.solution import Solution, Status, fill_failures, merged
+
+TOLERANCES = {torch.float32: 5e-6, torch.float64: 1e-12}
+"""The tolerance of a layer. Chains of layers have their own."""
+
+REALS = (-float("inf"), float("inf"))
+
+CHECKED_AT_ONCE = {"cpu": 2**13, "cuda": 2**20}
+"""Entries of samples that are checked at once: in float64, more would leave the caches of a CPU."""
+
+Attempt = Callable[[Tensor, Tensor], Solution]
+"""(z, rows) ↦ a solution for these samples of the batch, verified or not."""
+
+Value = Callable[[Tensor, Tensor], Tensor]
+"""(x, rows) ↦ f(x) for these samples of the batch."""
+
+
+class InFloat64(TorchFunctionMode):
+    """Inside, every torch function takes and returns float64 in the place of narrower floats.
+
+    Weights stay as they are: what a module computes inside is what its float64 copy computes.
+
+    Examples:
+        >>> weight = torch.tensor([1 / 3])
+        >>> with InFloat64():
+        ...     (3 * weight - 1).dtype
+        torch.float64
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        args, kwargs = _wide(args), {k: _wide(v) for k, v in (kwargs or {}).items()}
+        return _wide((masked_conv2d if func is torch.conv2d else func)(*args, **kwargs))
+
+
+LARGE = 2e7
+"""Multiplications of a sample from which on torch's float64 convolutions are slow on a CPU."""
+
+
+def masked_conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
+    """torch's conv2d, faster for large masked float64 weights on a CPU: taps of 0 are left out.
+
+    With the image as one long row, a tap is a product of matrices at an offset.
+
+    Examples:
+        >>> x, weight = torch.randn(2, 64, 30, 30).double(), torch.randn(64, 64, 3, 3).double()
+        >>> y = torch.conv2d(x, weight, padding=1)
+        >>> torch.allclose(masked_conv2d(x, weight, padding=1), y)
+        True
+    """
+    plain = groups == 1 and all(step in (1, (1, 1)) for step in (stride, dilation))
+    large = x.dim() == 4 and weight.numel() * x.shape[-2:].numel() >= LARGE
+    if not (plain and large) or x.is_cuda or isinstance(padding, str):
+        return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
+    down, across = (padding, padding) if isinstance(padding, int) else padding
+    height, width = (n + 2 * p for n, p in zip(x.shape[2:], (down, across), strict=True))
+    flat = F.pad(x, (across, across, down, down + 1)).flatten(2)
+    rows = height - weight.shape[2] + 1
+    found = []
+    for block in weight.split(-(-len(weight) // 4)):
+        y = x.new_zeros(len(x), len(block), rows * width)
+        for tap, used in enumerate((block != 0).any(0).flatten(1).T):
+            seen = used.nonzero().flatten()
+            if len(seen):
+                channels = slice(int(seen[0]), int(seen[-1]) + 1)
+                down, across = divmod(tap, weight.shape[3])
+                begin = down * width + across
+                part = flat[:, channels, begin : begin + rows * width]
+                y.baddbmm_(block[:, channels, down, across].expand(len(x), -1, -1), part)
+        found.append(y)
+    whole: Tensor = torch.cat(found, 1).unflatten(2, (rows, width))
+    whole = whole[..., : width - weight.shape[3] + 1]
+    return whole if bias is None else whole + bias[:, None, None]
+
+
+def _wide(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        narrow = value.is_floating_point() and value.dtype != torch.float64
+        return value.double() if narrow else value
+    if type(value) in (tuple, list):
+        return type(value)(_wide(part) for part in value)
+    return value
+
+
+@torch.no_grad()
+def verified(
+    attempt: Attempt,
+    value: Value,
+    z: Tensor,
+    tolerance: float,
+    domain: tuple[float, float] = REALS,
+    again: bool = True,
+) -> Solution:
+    """The solution of f(x) = z that ``attempt`` finds, each sample verified or not as stated above.
+
+    ``again`` is whether samples that do not pass are solved again in float64.
+    """
+    rows = torch.arange(len(z), device=z.device)
+    with true_float32():
+        found = _judged(attempt(z, rows), value, z, rows, tolerance, domain)
+        left = ~found.converged & z.flatten(1).isfinite().all(1)
+        if z.dtype == torch.float64 or not again or not bool(left.any()):
+            return found
+        with InFloat64():
+            wide = attempt(z[left].double(), rows[left])
+        rounded = wide.rows(slice(None), dtype=z.dtype)
+        rest = _judged(rounded, value, z[left], rows[left], tolerance, domain)
+        better = rest.converged | (rest.residual < found.residual[left])
+        return merged(found, rest.rows(better), left.masked_scatter(left, better))
+
+
+def _judged(
+    found: Solution,
+    value: Value,
+    z: Tensor,
+    rows: Tensor,
+    tolerance: float,
+    domain: tuple[float, float],
+) -> Solution:
+    """The solution with residual, unit and status by the statement above."""
+    x, target = found.value, z.double()
+    with InFloat64():
+        gap = (_image(value, x, rows) - target).abs().flatten(1).amax(1)
+        unit = target.abs().flatten(1).amax(1)
+        zero = unit == 0
+        if bool(zero.any()):
+            offset = value(torch.zeros_like(x[zero]), rows[zero])
+            unit[zero] = offset.abs().flatten(1).amax(1)
+    unit = unit.clamp(min=torch.finfo(z.dtype).tiny)
+    residual = (gap / unit).nan_to_num(nan=float("inf"), posinf=float("inf"))
+    inside = x.isfinite() & (x >= domain[0]) & (x <= domain[1])
+    passed = inside.flatten(1).all(1) & (residual <= tolerance)
+    failure = torch.where(found.converged, int(Status.INACCURATE), found.status)
+    status = torch.where(passed, int(Status.CONVERGED), failure)
+    return replace(
+        found,
+        value=fill_failures(x, status),
+        status=status,
+        residual=residual.to(found.residual.dtype),
+        unit=unit.to(found.unit.dtype),
+    )
+
+
+def _image(value: Value, x: Tensor, rows: Tensor) -> Tensor:
+    """f(x) a few samples at a time, or of all of them beside a sample of zeros.
+
+    So no sample has the neighbours that it was solved with, and where f depends on them it shows.
+    """
+    limit = CHECKED_AT_ONCE.get(x.device.type, CHECKED_AT_ONCE["cpu"])
+    size = max(1, limit // max(1, x[:1].numel()))
+    if 1 < len(x) <= size:
+        beside = torch.cat([x, torch.zeros_like(x[:1])])
+        return value(beside, torch.cat([rows, rows[:1]]))[:-1]
+    return torch.cat([value(*part) for part in zip(x.split(size), rows.split(size), strict=True)])

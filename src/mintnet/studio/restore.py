@@ -1,0 +1,114 @@
+"""Restore: paint over a picture, and see what the model would put there."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gradio as gr
+import numpy as np
+import torch
+from PIL import Image
+
+from mintnet.studio.catalogue import Catalogue, shown
+from mintnet.studio.parts import (
+    PROGRESS,
+    opened,
+    picture_input,
+    picture_output,
+    show_code,
+    told,
+)
+
+SIDE = 448
+
+
+def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
+    """The view; ``model`` is the picker of density models."""
+    with gr.Row():
+        upload, number = picture_input("Picture")
+        with gr.Column():
+            take = gr.Button("Take this picture", elem_id="take")
+            count = gr.Slider(1, 16, 6, step=1, label="Completions")
+            seed = gr.Number(0, precision=0, label="Seed")
+    editor = gr.ImageEditor(
+        label="Paint over what is to be completed",
+        elem_id="brush",
+        type="pil",
+        sources=(),
+        transforms=(),
+        layers=False,
+        canvas_size=(SIDE, SIDE),
+        fixed_canvas=True,
+        brush=gr.Brush(default_size=50, colors=["#f0781e"], color_mode="fixed"),
+    )
+    button = gr.Button("Complete", variant="primary", elem_id="complete")
+    status = gr.Markdown()
+    gallery = gr.Gallery(label="Completions", columns=8, format="png", buttons=["fullscreen"])
+    with gr.Row():
+        mean, spread = picture_output("Their mean"), picture_output("Where they differ")
+    picture = [model, upload, number]
+    take.click(told(partial(_taken, catalogue)), picture, editor)
+    button.click(
+        told(partial(complete, catalogue)),
+        [*picture, editor, count, seed],
+        [status, gallery, mean, spread],
+    )
+    show_code(_code, [model, count, seed])
+
+
+def complete(
+    catalogue: Catalogue,
+    name: str,
+    upload: str | None,
+    number: float | None,
+    painted: dict[str, Any] | None,
+    count: float,
+    seed: float,
+    progress: gr.Progress = PROGRESS,
+) -> tuple[Any, ...]:
+    """Words about the chains, the completions, their mean and their standard deviation."""
+    flow = catalogue.open(name).flow
+    image = catalogue.picture(name, upload, number)
+    mask = _mask(painted, flow.shape)
+    found = flow.restore(
+        image,
+        mask,
+        n=int(count),
+        seed=int(seed or 0),
+        progress=lambda done, total: progress((done, total), desc=f"step {done} of {total}"),
+    )
+    pictures = [shown(sample, flow.levels, 160) for sample in found.samples]
+    spread = 255 * found.spread.mean(0, keepdim=True) / max(float(found.spread.max()), 1e-9)
+    words = (
+        f"{int(mask.sum())} of {mask.numel()} pixels completed; {100 * found.acceptance:.0f} % of "
+        f"proposals accepted, effective sample size {found.effective:.1f}"
+    )
+    mean = shown(found.mean.round().to(torch.uint8), flow.levels)
+    return words, pictures, mean, shown(spread.to(torch.uint8), 256)
+
+
+def _taken(catalogue: Catalogue, name: str, upload: str | None, number: float | None) -> Any:
+    """The picture in the editor, with nothing painted."""
+    levels = catalogue.open(name).model.levels
+    picture = shown(catalogue.picture(name, upload, number), levels, SIDE)
+    picture = picture.resize((SIDE, SIDE), Image.Resampling.NEAREST)
+    return {"background": picture, "layers": [], "composite": picture}
+
+
+def _mask(painted: dict[str, Any] | None, shape: tuple[int, ...]) -> torch.Tensor:
+    """Where more than half of a pixel is painted over, (H, W)."""
+    if painted is None or painted.get("background") is None:
+        raise ValueError("take a picture first, then paint over it")
+    size = shape[2], shape[1]
+    layers = [layer.convert("RGBA").getchannel("A") for layer in painted["layers"]]
+    covers = [np.asarray(layer.resize(size, Image.Resampling.BOX)) > 127 for layer in layers]
+    return torch.from_numpy(np.any([np.zeros((shape[1], shape[2]), bool), *covers], axis=0))
+
+
+def _code(name: str, count: float, seed: float) -> str:
+    return (
+        f"{opened(name)}\nmask = torch.zeros(*image.shape[1:], dtype=torch.bool)  # True: hidden\n"
+        "mask[10:18, 10:18] = True\n"
+        f"found = flow.restore(image, mask=mask, n={int(count)}, seed={int(seed or 0)})"
+    )

@@ -1,0 +1,117 @@
+"""What verified states: of extreme questions, each is answered rightly or refused."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import mintnet as mn
+from mintnet import calculus as ca
+from mintnet.solvers import InFloat64, Solver
+
+SOLVERS = [mn.Auto(), mn.FixedPoint(), mn.Wavefront(), mn.Bisection()]
+by_solver = pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: type(s).__name__)
+
+
+def _steep() -> mn.Bijection:
+    linear = ca.MaskedLinear(2)
+    with torch.no_grad():
+        linear.weight.copy_(torch.tensor([[1.0, 0.0], [1e10, 1.0]]))
+        linear.bias.zero_()
+    return mn.Composed(linear, (2,))
+
+
+@by_solver
+@pytest.mark.parametrize(
+    ("make", "z"),
+    [
+        (lambda: mn.Composed(ca.Softplus() @ ca.Identity(), (1,)), [0.0]),
+        (lambda: mn.Composed(ca.Tanh() @ ca.Identity(), (1,)), [1.000004]),
+        (lambda: mn.Composed(ca.Softplus() @ ca.Identity(), (2,)), [-1.0, 1e6]),
+    ],
+    ids=["softplus-0", "tanh-1", "hidden"],
+)
+def test_targets_outside_of_the_image_are_refused_at_once(make, z, solver, raises_with) -> None:
+    bijection, target = make(), torch.tensor([z])
+    solution = bijection.solve(target, solver)
+    assert solution.status.tolist() == [mn.Status.NO_PREIMAGE]
+    with raises_with(mn.InversionError, "Entry (0,) of sample 0", "lie between"):
+        bijection.inverse(target, solver)
+    with pytest.raises(mn.InversionError):
+        mn.BijectionTransform(bijection, solver=solver).inv(target)
+
+
+@by_solver
+@pytest.mark.parametrize("scale", [1.0, 1e-2, 1e-4, 1e-8, 1e-30, 0.0])
+def test_small_targets_are_measured_by_their_own_scale(solver: Solver, scale: float) -> None:
+    layer = mn.MintLayer(1, 2, (2, 2))
+    with torch.no_grad():
+        layer.bias3.fill_(1e3)
+    for bijection, shape in ((layer, (1, 2, 2)), (_steep(), (2,))):
+        z = scale * torch.randn(4, *shape)
+        solution = bijection.solve(z, solver)
+        with torch.no_grad():
+            image = copy.deepcopy(bijection).double().value(solution.value.double())
+        gap = (image - z.double()).abs().flatten(1).amax(1)
+        unit = solution.unit.double()
+        ok = solution.converged
+        if scale:
+            torch.testing.assert_close(solution.unit, z.abs().flatten(1).amax(1))
+        else:
+            assert bool(ok.all()), "zero is a fair target"
+        assert bool((gap[ok] <= 5.01e-6 * unit[ok]).all())
+        torch.testing.assert_close(
+            solution.absolute_residual[ok].double(), gap[ok], rtol=1e-3, atol=1e-30
+        )
+
+
+def test_what_float32_does_not_reach_is_solved_in_float64() -> None:
+    steep = mn.Composed(1e4 * ca.Softplus() @ ca.Identity(), (1,))
+    solution = steep.solve(torch.tensor([[1e-2], [1e-9]]))
+    assert bool(solution.converged.all()) and solution.value.dtype == torch.float32
+    coarse = steep.solve(torch.tensor([[1e-2]]), mn.FixedPoint(max_steps=1, tolerance=0.5))
+    assert int(coarse.steps) <= 1, "who chooses a tolerance gets no second solve"
+
+
+class Mean(nn.Module):
+    """A network that looks at other samples, in evaluation mode too."""
+
+    def forward(self, x):
+        return x.mean((0, 2, 3), keepdim=True).expand(len(x), 2, 4, 4)
+
+
+def test_what_depends_on_other_samples_is_refused(raises_with) -> None:
+    norm = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1))
+    drop = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Dropout(0.5), nn.Conv2d(4, 2, 1))
+    z = torch.randn(4, 1, 4, 4)
+    for network, words in ((norm, ("BatchNorm2d", "other samples")), (drop, ("Dropout", "chance"))):
+        coupling = mn.RealNVPCoupling((1, 4, 4), network=network.eval()).eval()
+        assert coupling.inverse(z).shape == z.shape
+        network.train()
+        with raises_with(ValueError, *words, ".eval()"):
+            coupling.inverse(z)
+    with pytest.raises((ValueError, mn.InversionError)):
+        mn.RealNVPCoupling((1, 4, 4), network=Mean()).eval().inverse(z)
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_logit_is_finite_where_it_accepts(end: int, raises_with) -> None:
+    logit = mn.Logit(0.05)
+    for dtype in (torch.float32, torch.float64):
+        y, log_det = logit(torch.full((1, 1), logit.domain_of(dtype)[end], dtype=dtype))
+        assert bool(y.isfinite().all()) and bool(log_det.isfinite().all())
+    with raises_with(ValueError, "expects entries in"):
+        logit(torch.full((1, 1), logit.domain[end]))
+    with pytest.raises(mn.InversionError):
+        logit.inverse(torch.full((1, 1), 20.0 if end else -20.0))
+
+
+@torch.no_grad()
+def test_float64_inside_is_that_of_a_float64_copy() -> None:
+    net = mn.MintNet(mn.models.MintNetConfig((1, 4, 4), (1, 1), (4, 2)))
+    x = torch.randn(2, 1, 4, 4)
+    with InFloat64():
+        inside = net.value(x)
+    assert torch.equal(inside, copy.deepcopy(net).double().value(x.double()))
+    assert net.value(x).dtype == torch.float32
