@@ -13,6 +13,7 @@ import argparse
 from functools import cache
 from pathlib import Path
 
+from figures_src.accelerate import accelerate
 from figures_src.blind_spot import blind_spot
 from figures_src.cycle import cycle
 from figures_src.levels import levels
@@ -31,6 +32,7 @@ PLAIN = {
     "sets": sets,
     "theorem-2": theorem2,
     "levels": levels,
+    "accelerate": accelerate,
 }
 TRAINED = {"steps": steps, "cycle": cycle}  # of a trained network, which takes a while to invert
 NAMES = (*PLAIN, *TRAINED)
