@@ -29,8 +29,10 @@ def test_the_check(capsys):
 
 def write_run(folder: Path, step: int) -> None:
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps({"format": FORMAT, "steps": 100}))
-    RunFolder(folder).write_checkpoint({"step": step})
+    run = {"format": FORMAT, "recipe": {}, "data": {}, "steps": 100}
+    (folder / "run.json").write_text(json.dumps(run))
+    state = {"best": None, "best_step": 0, "seconds": 0.0, "model": {}, "optimizer": {}}
+    RunFolder(folder).write_checkpoint({"step": step, **state})
 
 
 def test_where_the_run_goes(tmp_path):

@@ -155,7 +155,8 @@ def _judged(
     """The solution with residual, unit and status by the statement above."""
     x, target = found.value, z.double()
     with InFloat64():
-        gap = (_image(value, x, rows) - target).abs().flatten(1).amax(1)
+        filled = x.nan_to_num(0.0, 0.0, 0.0)  # samples that failed must not disturb the others
+        gap = (_image(value, filled, rows) - target).abs().flatten(1).amax(1)
         unit = target.abs().flatten(1).amax(1)
         zero = unit == 0
         if bool(zero.any()):
@@ -163,7 +164,8 @@ def _judged(
             unit[zero] = offset.abs().flatten(1).amax(1)
     unit = unit.clamp(min=torch.finfo(z.dtype).tiny)
     residual = (gap / unit).nan_to_num(nan=float("inf"), posinf=float("inf"))
-    inside = x.isfinite() & (x >= domain[0]) & (x <= domain[1])
+    residual[~x.isfinite().flatten(1).all(1)] = float("inf")
+    inside = (x >= domain[0]) & (x <= domain[1])
     passed = inside.flatten(1).all(1) & (residual <= tolerance)
     failure = torch.where(found.converged, int(Status.INACCURATE), found.status)
     status = torch.where(passed, int(Status.CONVERGED), failure)
