@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mintnet import tables
+from mintnet.cli.tables import read_table
 from mintnet.models import TableModel
 
 
@@ -47,7 +48,11 @@ def test_from_a_table_to_new_rows(mintnet, table: Path) -> None:  # type: ignore
     found = mintnet("evaluate", "runs/people", "new.csv", "--json", "evaluation.json")
     assert found.code == 0 and "300 rows of new.csv" in found.out
     assert json.loads(Path("evaluation.json").read_text())["nats"] == pytest.approx(expected)
+    Path("named.csv").write_text("name,weight,height\nAda,80,170\n")  # other columns may be text
+    assert "1 rows of named.csv" in mintnet("evaluate", "runs/people", "named.csv").out
     assert "trained on" in mintnet("evaluate", "runs/people").out
+    found = mintnet("studio", "runs/people", "--no-browser")
+    assert found.code == 1 and "is a table" in found.err
     assert mintnet("report", "runs/people").code == 0
     page = Path("runs/people/report.html").read_text()
     assert "data:image/png" in page
@@ -73,6 +78,7 @@ def test_from_a_table_to_new_rows(mintnet, table: Path) -> None:  # type: ignore
         ("a;b\n1;2\n3\n", ("row 3", "1 cells", "expected 2")),
         ("a,a\n1,2\n", ("same name",)),
         ("", ("empty",)),
+        ("a,b\n" + "1" * 200_000 + ",2\n", ("not a CSV file", "field")),
         ("a,b\n" + "1,2\n" * 3, ("at least 5 rows",)),
         ("a,b\n" + "".join(f"{i},7\n" for i in range(20)), ("constant", "b", "leave")),
     ],
@@ -91,3 +97,9 @@ def test_what_is_no_table(mintnet, model: Path) -> None:  # type: ignore[no-unty
     assert found.code == 1 and "models of tables" in found.err
     Path("latin.csv").write_bytes(b"a,b\n\xff\xfe,1\n")
     assert "UTF-8" in mintnet("train", "latin.csv").err
+
+
+def test_a_first_row_of_zeros_is_no_header(tmp_path: Path) -> None:
+    (tmp_path / "zeros.csv").write_text("0,0.0\n1,2\n")
+    names, rows = read_table(tmp_path / "zeros.csv")
+    assert names == ["column 1", "column 2"] and rows.tolist() == [[0, 0], [1, 2]]

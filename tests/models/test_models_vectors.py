@@ -115,6 +115,15 @@ def fitted() -> TableModel:
     return fit_table(rows, ["x", "y"], members=3, filters=4, max_steps=60)
 
 
+def test_points_are_no_pictures(raises_with) -> None:  # type: ignore[no-untyped-def]
+    flow = mn.VectorFlow(2)
+    for method in (flow.score, flow.restore, flow.keep_scores):
+        with raises_with(ValueError, "models of images", "log_prob"):
+            method(torch.zeros(3, 2))
+    with raises_with(ValueError, "index", "list"):
+        mn.Flow.preset("digits").bits_per_dim(torch.zeros(2, 1, 8, 8).byte(), index=[0, 1])
+
+
 def test_a_table_is_scaled_in_float64(fitted: TableModel) -> None:
     def shifted(x: Tensor) -> Tensor:
         return fitted.log_prob(1e6 + 1e-2 * x)

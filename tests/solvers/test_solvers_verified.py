@@ -86,8 +86,9 @@ def test_what_depends_on_other_samples_is_refused(raises_with) -> None:
     drop = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Dropout(0.5), nn.Conv2d(4, 2, 1))
     z = torch.randn(4, 1, 4, 4)
     for network, words in ((norm, ("BatchNorm2d", "other samples")), (drop, ("Dropout", "chance"))):
-        coupling = mn.RealNVPCoupling((1, 4, 4), network=network.eval()).eval()
-        assert coupling.inverse(z).shape == z.shape
+        coupling = mn.RealNVPCoupling((1, 4, 4), network=network)
+        assert coupling(z)[0].shape == z.shape and network[1].training
+        assert coupling.eval().inverse(z).shape == z.shape
         network.train()
         with raises_with(ValueError, *words, ".eval()"):
             coupling.inverse(z)

@@ -43,7 +43,8 @@ class Conditioner(nn.Module, ABC):
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise ValueError if gradients at random inputs show that it reads what is not earlier.
 
-        Two inputs for each level are tried, of 64 levels at most.
+        Two inputs for each level are tried, of 64 levels at most, in evaluation mode:
+        batch statistics and dropout have no inverse until then, but may be trained.
         """
         levels, rank = self.levels(shape), self.ordering.rank(shape)
         if bool((levels.flatten()[rank.flatten().argsort()].diff() < 0).any()):
@@ -57,7 +58,13 @@ class Conditioner(nn.Module, ABC):
         with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=[]):
             copies = {name: tensor.detach().clone() for name, tensor in state.items()}
             data = noise.clone().requires_grad_()
-            found, again = (functional_call(self, copies, (data,)) for _ in range(2))
+            modes = {part: part.training for part in self.modules()}
+            try:
+                self.eval()
+                found, again = (functional_call(self, copies, (data,)) for _ in range(2))
+            finally:
+                for part, training in modes.items():
+                    part.training = training
             if [part.shape for part in found] != [data.shape] * self.outputs:
                 shapes = ", ".join(str(tuple(part.shape)) for part in found)
                 expected = f"{self.outputs} tensors of shape {tuple(data.shape)}"
@@ -65,7 +72,7 @@ class Conditioner(nn.Module, ABC):
             first, second = torch.stack(found), torch.stack(again)
             total = (first * (levels == some)).sum() + 0 * data.sum()
             read = torch.autograd.grad(total, data)[0].abs() > 0
-        if not self.training and not torch.equal(first.nan_to_num(), second.nan_to_num()):
+        if not torch.equal(first.nan_to_num(), second.nan_to_num()):
             raise ValueError(f"{self} is another one each time, so that nothing can be proved")
         if bool((read & (levels >= some)).any()):
             raise ValueError(

@@ -33,7 +33,7 @@ SHOWN = 12
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> tuple[list[str], Rows]:
-    """The names of the columns of a CSV file and its rows; of a model's ``columns``, if given.
+    """The names of the columns of a CSV file and its rows; if given, of these columns alone.
 
     The first row is a header if none of its cells is a number. Commas, semicolons and tabs part
     cells. A cell that is missing or no number is told by its row, counted as an editor counts
@@ -41,41 +41,42 @@ def read_table(path: Path, columns: list[str] | None = None) -> tuple[list[str],
     """
     try:
         text = path.expanduser().read_text(encoding="utf-8-sig")
+        separator = max(",;\t", key=text.partition("\n")[0].count)
+        lines = [
+            (number, cells)
+            for number, cells in enumerate(csv.reader(io.StringIO(text), delimiter=separator), 1)
+            if any(cell.strip() for cell in cells)
+        ]
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not a CSV file in UTF-8") from None
-    first = text.partition("\n")[0]
-    separator = max(",;\t", key=first.count)
-    lines = [
-        (number, cells)
-        for number, cells in enumerate(csv.reader(io.StringIO(text), delimiter=separator), 1)
-        if any(cell.strip() for cell in cells)
-    ]
+    except csv.Error as error:
+        raise ValueError(f"{path} is not a CSV file that can be read ({error})") from None
     if not lines:
         raise ValueError(f"{path} is empty; expected a table with a row for each sample")
-    header = not any(map(_number, lines[0][1]))
+    header = all(_number(cell) is None for cell in lines[0][1])
     names = [cell.strip() for cell in lines[0][1]]
     if not header:
         names = [f"column {index}" for index in range(1, len(names) + 1)]
     elif len(set(names)) < len(names):
         raise ValueError(f"{path}: two columns have the same name in row {lines[0][0]}")
-    rows = np.empty((len(lines) - header, len(names)))
+    columns = names if columns is None else columns
+    if missing := [name for name in columns if name not in names]:
+        raise ValueError(f"{path} lacks the column {missing[0]!r} that the model was trained on")
+    places = [names.index(name) for name in columns]
+    rows = np.empty((len(lines) - header, len(columns)))
     for index, (number, cells) in enumerate(lines[header:]):
         if len(cells) != len(names):
             raise ValueError(f"{path}, row {number}: {len(cells)} cells, expected {len(names)}")
-        for place, cell in enumerate(cells):
-            value = _number(cell)
+        for column, place in enumerate(places):
+            value = _number(cell := cells[place])
             if value is None:
                 what = f"{cell.strip()!r} is no finite number" if cell.strip() else "is missing"
                 raise ValueError(
                     f"{path}, row {number}, column {names[place]!r}: {what}; every cell must be a "
                     "number: leave the row or the column out, or write text as numbers"
                 )
-            rows[index, place] = value
-    if columns is None:
-        return names, rows
-    if missing := [name for name in columns if name not in names]:
-        raise ValueError(f"{path} lacks the column {missing[0]!r} that the model was trained on")
-    return columns, rows[:, [names.index(name) for name in columns]]
+            rows[index, column] = value
+    return columns, rows
 
 
 def _number(cell: str) -> float | None:

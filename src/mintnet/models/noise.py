@@ -46,6 +46,8 @@ def check_index(index: Tensor | None, images: Tensor) -> Tensor:
     """The images' places in their data set, (batch,) whole numbers; counted from 0 if None."""
     if index is None:
         return torch.arange(images.shape[0], device=images.device)
+    if not isinstance(index, Tensor):
+        raise ValueError(f"index: expected a tensor of whole numbers; got {type(index).__name__}")
     integers = index.dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
     if index.shape != images.shape[:1] or not integers:
         raise ValueError(

@@ -98,6 +98,11 @@ class VectorFlow(Flow):
         if not is_capturing(images) and not bool(images.isfinite().all()):
             raise ValueError("VectorFlow takes finite numbers; some are NaN or infinite")
 
+    def score(self, *_: Any, **__: Any) -> Any:
+        raise ValueError("score and restore are for models of images; of points take log_prob")
+
+    restore = keep_scores = score
+
     def describe(self) -> dict[str, Any]:
         return {"kind": self.kind, "net": self.net.config.to_dict(), "base": self.base_name}
 

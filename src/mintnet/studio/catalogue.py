@@ -32,6 +32,11 @@ class Catalogue:
             except (ValueError, OSError):
                 if name in names:
                     raise
+        for name in names:
+            if self.kinds[name] not in ("flow", "classifier"):
+                raise ValueError(
+                    f"the studio shows models of images; {name} is a {self.kinds[name]}"
+                )
 
     def names(self, kind: str) -> list[str]:
         """The models of a kind: ``flow`` or ``classifier``."""
