@@ -111,14 +111,15 @@ def number(text: str) -> float:
 
 def read_mask(path: Path, shape: tuple[int, int, int]) -> Tensor:
     """What is white in a picture file, (H, W) bool."""
-    from PIL import Image
+    from mintnet.data.folder import open_picture
 
     try:
-        with Image.open(path.expanduser()) as file:
-            pixels = torch.from_numpy(np.array(file.convert("L")))
+        with open_picture(path.expanduser()) as file:
+            width, height = file.size
+            if (height, width) == shape[1:]:
+                return torch.from_numpy(np.array(file.convert("L"))) > 127
     except Exception as error:  # decoders of damaged pictures raise nearly anything
         raise ValueError(f"--mask {path} is not a picture that can be read ({error})") from None
-    if tuple(pixels.shape) != shape[1:]:
-        size = f"{pixels.shape[1]} × {pixels.shape[0]}"
-        raise ValueError(f"--mask {path} has {size} pixels; the model has {shape[2]} × {shape[1]}")
-    return pixels > 127
+    raise ValueError(
+        f"--mask {path} has {width} × {height} pixels; the model has {shape[2]} × {shape[1]}"
+    )

@@ -75,7 +75,7 @@ def pictures(folder: Path) -> list[Path]:
 def read_picture(path: Path, size: int, grey: bool) -> NDArray[np.uint8]:
     """One picture, cropped and resized: (3, size, size), or (1, size, size) if ``grey``."""
     try:
-        with _open(path) as opened:
+        with open_picture(path) as opened:
             image = eight_bits(ImageOps.exif_transpose(opened), path)
     except DataError:
         raise
@@ -94,7 +94,7 @@ def read_picture(path: Path, size: int, grey: bool) -> NDArray[np.uint8]:
     return np.asarray(image).reshape(size, size, -1).transpose(2, 0, 1)
 
 
-def _open(path: Path) -> Image.Image:
+def open_picture(path: Path) -> Image.Image:
     """A picture with its header read; `DataError` where it has too many pixels to decode."""
     Image.init()
     readable_size(path)  # refuses pipes and devices
@@ -118,7 +118,7 @@ def _warn(message: str) -> None:
 def _is_picture(path: Path, size: int) -> bool:
     """Whether the header is that of a picture; raises if the picture is too small."""
     try:
-        with _open(path) as image:
+        with open_picture(path) as image:
             width, height = image.size
     except DataError:
         raise
