@@ -160,7 +160,7 @@ def test_what_is_refused(raises_with) -> None:
         flow.restore(image + 200, mask)
     with raises_with(ValueError, "one of mask, noise and zoom"):
         flow.restore(image)
-    with raises_with(ValueError, "positive standard deviation"):
+    with raises_with(ValueError, "standard deviation above 0"):
         flow.restore(image, noise=-1.0)
     with raises_with(ValueError, "n of at least 1"):
         flow.restore(image, mask, n=0)

@@ -102,9 +102,9 @@ def restore(
         if not bool(mask.any()):
             raise ValueError("the mask hides nothing: it is True where pixels are unknown")
         free = mask
-    if noise is not None and not 0 < noise < math.inf:
+    if noise is not None and not 0 < noise <= 1:
         raise ValueError(
-            f"noise is a positive standard deviation for pixels in [0, 1]; got {noise}"
+            f"noise is a standard deviation above 0 and up to 1, for pixels in [0, 1]; got {noise}"
         )
     free = free.to(flow.device)
     generator = torch.Generator().manual_seed(seed)
