@@ -140,7 +140,7 @@ def test_class_of_a_conditional_model(page: Any, models: dict[str, str]) -> None
     _draw(page, 1, 1)
     _says(page, "1 of 1 pictures verified")
     page.get_by_role("button", name="Show the code").first.click()
-    page.get_by_text("labels=2").first.wait_for()
+    assert "labels=2" in page.locator(".cm-line", has_text="labels=2").first.inner_text()
 
 
 def test_inspect(page: Any) -> None:
@@ -193,7 +193,7 @@ def test_layers(page: Any) -> None:
     _says(page, "all 4 samples verified")
     _picture(page, "Residual against steps")
     page.click("#all-layers")
-    _says(page, "lower MintLayer")
+    assert "1×8×8" in _says(page, "lower MintLayer")
 
 
 def test_explain(page: Any) -> None:
