@@ -178,6 +178,10 @@ class MaskedConvolution(nn.Module):
         else:
             mask = conv_mask(channels, *copies, kernel_size, upper, strict=strict)
         self.register_buffer("mask", mask, persistent=False)
+        if kernel_size is not None:  # of a single channel, the mask leaves no row behind the centre
+            rows = mask.any(3).any(1).any(0).nonzero().flatten().tolist()
+            self.rows, radius = slice(rows[0], rows[-1] + 1), kernel_size // 2
+            self.padding = radius, radius, radius - rows[0], rows[-1] - radius
         fan_in = mask.flatten(1).sum(1).clamp(min=1).view(-1, *(1,) * (mask.dim() - 1))
         self.weight = nn.Parameter(gain * torch.randn(mask.shape) * mask / fan_in.sqrt())
         self.bias = nn.Parameter(torch.zeros(len(mask)))
@@ -186,7 +190,10 @@ class MaskedConvolution(nn.Module):
         weight = self.weight * self.mask
         if weight.dim() == 2:
             return F.linear(x, weight, self.bias)
-        return F.conv2d(x, weight, self.bias, padding=weight.shape[-1] // 2)
+        if len(set(self.padding)) == 1:
+            return F.conv2d(x, weight, self.bias, padding=self.padding[0])
+        x = F.pad(x, (0, 0, *self.padding[2:]))
+        return F.conv2d(x, weight[:, :, self.rows], self.bias, padding=(0, self.padding[0]))
 
 
 def normalized(h: Tensor) -> Tensor:

@@ -125,18 +125,25 @@ def chosen_precision(precision: str, devices: Devices) -> str:
 def fast_path(
     task: Task, precision: str, devices: Devices, plain: bool = False
 ) -> tuple[FastPath | None, str]:
-    """The fast path of a task on a GPU, or None; and a line to print about it."""
-    if not devices.cuda:
-        return None, ""
+    """The fast path of a task, or None; and a line to print. On a CPU it is for bf16 alone."""
     half = precision == "bf16"
+    if not (devices.cuda or half):
+        return None, ""
     reason = (
         (plain and "as asked")
         or (precision == "float64" and "it has no float64")
-        or (half and torch.cuda.get_device_capability() < (8, 0) and "this GPU has no bf16")
+        or (
+            half
+            and devices.cuda
+            and torch.cuda.get_device_capability() < (8, 0)
+            and "this GPU has no bf16"
+        )
         or (isinstance(task, DensityTask) and why_not_fast(task.model.net))
     )
     if reason:
         return None, f"no fast path: {reason}"
+    if not devices.cuda:
+        return FastPath(torch.bfloat16, compiled=False), "fast path in bf16"
     compilers = (os.environ.get("CC") or "gcc", "gcc", "clang")
     if not has_triton():
         reason = "not compiled: Triton is not installed, or this GPU is too old for it"

@@ -78,7 +78,7 @@ class Run:
                 f"processes; use fewer devices or a larger batch size"
             )
         fabric.to_device(task.model).train()
-        captured = task.fast is not None and fabric.world_size == 1
+        captured = task.fast is not None and device.type == "cuda" and fabric.world_size == 1
         self.step = Step(task, recipe, order.batch_size, fabric, captured)
         if state is not None:
             try:
