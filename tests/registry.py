@@ -47,6 +47,12 @@ def strictly_earlier(features: int) -> ca.MaskedLinear:
     return layer
 
 
+def _equalize() -> mn.bijections.Equalize:
+    pixels = mn.bijections.Equalize(levels=5)
+    pixels.initialize(torch.tensor([0] * 90 + [1, 2, 2] + [4] * 20))
+    return pixels.double()
+
+
 class Coupling(ca.Function):
     """An autoregressive layer: ± exp(s(earlier)) · x + m(earlier)."""
 
@@ -291,6 +297,7 @@ def _cases() -> list[Case]:
         Case("act-norm-vector", lambda: _norm(mn.ActNorm), (3,)),
         unit("logit-1e-6", lambda: mn.Logit(1e-6), (1, 3, 3)),
         unit("logit-centred", lambda: mn.Logit(0.01, centre=-4.0), (1, 2, 3)),
+        unit("equalize", _equalize, (1, 2, 3)),
         unit("logit-0.05", lambda: mn.Logit(0.05), (2, 2, 3)),
         _mixture("grey", 1, False),
         _mixture("colour", 3, False),

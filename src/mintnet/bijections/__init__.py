@@ -2,6 +2,7 @@
 
 from mintnet.bijections.base import AnalyticBijection, Bijection, EntrywiseBijection
 from mintnet.bijections.chain import Chain
+from mintnet.bijections.equalize import Equalize
 from mintnet.bijections.inverse import Inverse
 from mintnet.bijections.logit import Logit
 from mintnet.bijections.mint import MintLayer, paired_mint
@@ -19,6 +20,7 @@ __all__ = [
     "Chain",
     "Composed",
     "EntrywiseBijection",
+    "Equalize",
     "Flip",
     "Inverse",
     "Logit",

@@ -45,10 +45,11 @@ class Mixture(NamedTuple):
         u = a * (x - self.centre)[..., None] - self.offset
         below = self.log_weight + F.logsigmoid(u)
         above = self.log_weight + F.logsigmoid(-u)
-        value = below.logsumexp(-1) - above.logsumexp(-1)
-        slope = (below.softmax(-1) * a * torch.sigmoid(-u)).sum(-1)
-        slope = slope + (above.softmax(-1) * a * torch.sigmoid(u)).sum(-1)
-        return self.t * x + value, self.t + slope
+        total_below, total_above = below.logsumexp(-1), above.logsumexp(-1)
+        # The softmax of few components is slow on a CPU, and its normalization is known.
+        w, v = (below - total_below[..., None]).exp(), (above - total_above[..., None]).exp()
+        slope = (a * (w * torch.sigmoid(-u) + v * torch.sigmoid(u))).sum(-1)
+        return self.t * x + (total_below - total_above), self.t + slope
 
     def bracket(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Ends between which the x with value y lies."""

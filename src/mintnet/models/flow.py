@@ -3,7 +3,7 @@ r"""Density models of images: pixels in, exact likelihood out, and back.
 An image holds D integers v in {0, …, L − 1}. With uniform noise u in (0, 1),
 
     x = (v + u) / L                       in the unit cube,
-    y = logit(λ + (1 − 2λ) x) − c         on the real line, or y = 2x − 1,
+    y = logit(λ + (1 − 2λ) x) − c         on the real line, or y = 2x − 1, or `Equalize`,
     z = net(y),
     log p(x) = log q(z) + log |det ∂z/∂y| + log |det ∂y/∂x|,    q normal or logistic.
 
@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, Unpack, cast
 import torch
 from torch import Tensor
 
-from mintnet.bijections import Bijection, Logit, Rescale
+from mintnet.bijections import Bijection, Equalize, Logit, Rescale
 from mintnet.bijections.base import EntrywiseBijection, check_input
 from mintnet.models.at_work import AtWork
 from mintnet.models.base import Levels, Shape, choose
@@ -49,7 +49,8 @@ class Flow(AtWork):
     """Dequantization, a map of the pixels, a network, and the distribution of its output.
 
     The network is a `MintNet` or a `DeepNet`, by its config. ``lam`` and ``centre`` are λ and c of
-    the logit; λ = None maps pixels to [−1, 1] instead. ``levels`` is L. ``base`` says how z is
+    the logit; λ = None maps pixels to [−1, 1] instead, and with ``equalized`` they go through the
+    distribution function of grey levels, `Equalize`. ``levels`` is L. ``base`` says how z is
     distributed, normal or logistic; if not given, normal for a `MintNet`, logistic for a `DeepNet`.
 
     Examples:
@@ -65,7 +66,8 @@ class Flow(AtWork):
     schema: ClassVar[dict[str, Any]] = {
         **{"net": MintNetConfig | DeepConfig, "levels": Levels},
         **{"logit_lambda": float | None, "centre": float | None},
-        **{"input": Literal["rescaled"] | None, "base": Literal["normal", "logistic"] | None},
+        **{"input": Literal["rescaled", "equalized"] | None},
+        **{"base": Literal["normal", "logistic"] | None},
     }
 
     def __init__(
@@ -75,10 +77,13 @@ class Flow(AtWork):
         levels: int = 256,
         centre: float = 0.0,
         base: str | None = None,
+        equalized: bool = False,
     ) -> None:
         super().__init__(cast(Shape, config.shape), levels)
         self.net = DeepNet(config) if isinstance(config, DeepConfig) else MintNet(config)
         self.pixels: EntrywiseBijection = Rescale() if lam is None else Logit(lam, centre)
+        if equalized:
+            self.pixels = Equalize(levels)
         self.base_name = base or ("logistic" if isinstance(config, DeepConfig) else "normal")
         self.base = BASES[choose(self.base_name, BASES)]
 
@@ -88,7 +93,7 @@ class Flow(AtWork):
         presets: dict[str, MintNetConfig | DeepConfig] = {**PRESETS, **DEEP_PRESETS}
         data = choose(name, presets).removesuffix("-deep")
         lam = LAMBDAS[data] if name in PRESETS else None
-        return Flow(presets[name], lam, LEVELS.get(data, 256))
+        return Flow(presets[name], lam, LEVELS.get(data, 256), equalized=name in DEEP_PRESETS)
 
     @property
     def logit(self) -> Logit:
@@ -275,16 +280,14 @@ class Flow(AtWork):
             found["logit_lambda"] = self.pixels.lam
             found |= {"centre": self.pixels.centre} if self.pixels.centre else {}
         else:
-            found["input"] = "rescaled"
+            found["input"] = "rescaled" if isinstance(self.pixels, Rescale) else "equalized"
         return {**found, "levels": self.levels, "base": self.base_name}
 
     @classmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
-        rescaled = config.get("input") == "rescaled"
-        lam = None if rescaled else check(config.get("logit_lambda"), float, "logit_lambda")
-        return cls(
-            config["net"], lam, config["levels"], config.get("centre", 0.0), config.get("base")
-        )
+        centre, base, pixels = config.get("centre", 0.0), config.get("base"), config.get("input")
+        lam = None if pixels else check(config.get("logit_lambda"), float, "logit_lambda")
+        return cls(config["net"], lam, config["levels"], centre, base, pixels == "equalized")
 
     def _check_precision(self) -> None:
         if self.dtype not in (torch.float32, torch.float64):

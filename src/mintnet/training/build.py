@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mintnet.bijections import Logit
+from mintnet.bijections import Equalize, Logit
 from mintnet.data import ImageData
 from mintnet.models.base import Model, Shape
 from mintnet.models.classifier import CLASSIFIERS, PIXELS, Classifier
@@ -91,10 +91,12 @@ def _deep(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
     classes = 0 if labels is None else len(data.classes) or int(labels.max()) + 1
     config = DEEP_PRESETS.get(recipe.preset) or pictures_config(data.shape, chosen)
     config = replace(config, **chosen, classes=classes)
-    flow = Flow(config, None, data.levels)
+    flow = Flow(config, None, data.levels, equalized=True)
     context = None if labels is None else flow.context(labels[:1000], len(images))
     assert isinstance(flow.net, DeepNet)
+    assert isinstance(flow.pixels, Equalize)
     if flow.shape == data.shape:
+        flow.pixels.initialize(images)
         centres = (images.float() + 0.5) / data.levels
         flow.net.initialize(flow.pixels.transform(centres)[0], context)
     return flow
@@ -116,8 +118,13 @@ def _classifier(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Imag
 def _differences(start: Model, model: Model) -> str:
     """In what a model to start from differs from the one to be trained, and what to do."""
     theirs, ours = (
-        {**found.describe()["net"], "kind": found.kind, "levels": found.levels}
-        for found in (start, model)
+        {
+            **found["net"],
+            "kind": found["kind"],
+            "levels": found["levels"],
+            "input": found.get("input"),
+        }
+        for found in (start.describe(), model.describe())
     )
     unlike = [name for name in ours if ours[name] != theirs.get(name)]
     options = {name for names in NETWORK.values() for name in names}
