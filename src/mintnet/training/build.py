@@ -97,8 +97,8 @@ def _deep(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
     assert isinstance(flow.pixels, Equalize)
     if flow.shape == data.shape:
         flow.pixels.initialize(images)
-        centres = (images.float() + 0.5) / data.levels
-        flow.net.initialize(flow.pixels.transform(centres)[0], context)
+        noisy = flow.dequantize(images, recipe.seed)  # or levels would seem to have no width
+        flow.net.initialize(flow.pixels.transform(noisy)[0], context)
     return flow
 
 
