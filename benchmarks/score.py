@@ -21,7 +21,7 @@ from mintnet.cli.model import open_model
 from mintnet.cli.output import Tasks, console
 from mintnet.data import load
 from mintnet.figures import image_grid, save_picture
-from mintnet.figures.score import overlay
+from mintnet.figures.report import overlay
 from mintnet.models.batches import Progress
 from mintnet.models.storage import save_scores
 from mintnet.precision import true_float32

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from mintnet.bijections import Bijection, TriangularBijection
 from mintnet.models import Flow
@@ -41,10 +38,11 @@ def facts(model: Model) -> list[tuple[str, str]]:
         >>> facts(Flow.preset("digits"))[0]
         ('images', '1 × 8 × 8, 17 levels')
     """
-    about = model.describe()
-    found: dict[str, Any] = {"entries": model.shape[0]}  # of a point, or a row of a table
+    about, found = model.describe(), dict[str, Any]()
     if len(model.shape) == 3:
-        found = {"images": f"{by(model.shape)}, {model.levels} levels"}
+        found["images"] = f"{by(model.shape)}, {model.levels} levels"
+    else:
+        found["entries"] = model.shape[0]  # of a point, or a row of a table
     found |= about.get("net", {})
     found |= {name: about[name] for name in ("logit_lambda", "classes") if name in about}
     found["parameters"] = f"{model.parameter_count():,}"
@@ -60,15 +58,11 @@ def by(numbers: Sequence[int]) -> str:
     return " × ".join(map(str, numbers))
 
 
-def solved_layers(model: Model) -> list[TriangularBijection]:
-    """The layers that a solver is asked for, in the order of their numbers; a ResNet has none."""
-    net = getattr(model, "net" if isinstance(model, Flow) else "chain", None)
-    return [leaf for leaf in net.leaves() if isinstance(leaf, TriangularBijection)] if net else []
-
-
 def layer_sizes(model: Model) -> list[tuple[str, int]]:
-    """Name and number of parameters of each layer that an inverse solves."""
-    return [(layer.name, parameter_count(layer)) for layer in solved_layers(model)]
+    """Name and number of parameters of each layer that an inverse solves; a ResNet has none."""
+    net = getattr(model, "net" if isinstance(model, Flow) else "chain", None)
+    solved = (leaf for leaf in net.leaves() if isinstance(leaf, TriangularBijection)) if net else ()
+    return [(layer.name, parameter_count(layer)) for layer in solved]
 
 
 @dataclass(frozen=True)
@@ -83,15 +77,8 @@ class LayerRow:
     failures: int  # samples that are not verified
 
 
-def layer_numbers(leaves: Sequence[Bijection]) -> list[int]:
-    """For each part the number of its layer: parts in between belong to the layer after them."""
-    solved = torch.tensor([isinstance(leaf, TriangularBijection) for leaf in leaves])
-    numbers = 1 + solved.cumsum(0) - solved.long()
-    return numbers.clamp(max=max(1, int(solved.sum()))).tolist()
-
-
-def layer_rows(net: Bijection, *solutions: Solution) -> list[LayerRow]:
-    """The layers of an inverted net, from the image's side on; one solution for each batch.
+def layer_rows(net: Bijection, solution: Solution) -> list[LayerRow]:
+    """The layers of an inverted net, from the image's side on.
 
     Examples:
         >>> flow = Flow.preset("digits")
@@ -99,16 +86,14 @@ def layer_rows(net: Bijection, *solutions: Solution) -> list[LayerRow]:
         >>> len(rows), rows[0].number, rows[0].failures
         (12, 1, 0)
     """
-    leaves, rows, failures = net.leaves(), [], Counter[int]()
-    for place, (leaf, number) in enumerate(zip(leaves, layer_numbers(leaves), strict=True)):
-        parts = [solution.parts[-1 - place] for solution in solutions]  # in order of inversion
-        failures[number] += sum(int((~part.converged).sum()) for part in parts)
-        if not isinstance(leaf, TriangularBijection):
-            continue
-        steps = torch.cat([part.steps for part in parts]).double()
-        residual = float(torch.cat([part.residual for part in parts]).max())
-        median, most = float(steps.median()), int(steps.max())
-        rows.append(LayerRow(number, leaf.name, median, most, residual, failures[number]))
+    rows, failures = list[LayerRow](), 0
+    for leaf, part in zip(net.leaves(), reversed(solution.parts), strict=True):
+        failures += int((~part.converged).sum())
+        if isinstance(leaf, TriangularBijection):
+            median, most = float(part.steps.double().median()), int(part.steps.max())
+            number, residual = len(rows) + 1, float(part.residual.max())
+            rows.append(LayerRow(number, leaf.name, median, most, residual, failures))
+            failures = 0
     return rows
 
 

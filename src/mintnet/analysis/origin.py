@@ -13,9 +13,8 @@ import torch
 
 def machine(device: torch.device) -> dict[str, Any]:
     """The device, its threads and the versions, as plain data."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name()
     return {
-        "device": name,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "python": platform.python_version(),

@@ -15,7 +15,7 @@ the references a share p gets a p-value of at most p, whatever the distributions
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 
 import torch
@@ -37,23 +37,15 @@ LEAST_DEVIATION = 0.05  # nats: where references are all alike, smaller differen
 class Score:
     """What `score` finds about each picture.
 
-    Attributes:
-        bits: per dimension, the mean over the dequantization draws, (batch,).
-        p_value: the share of pictures like the references that are at least as odd, (batch,).
-        oddness: which also orders pictures that are odder than all references, (batch,).
-        statistics: `STATISTICS`, made standard normal by the references, (batch, 7).
-        map: nats of each pixel, (batch, H, W), which sum to − log p; None if the model is not
-            triangular, since log p is then no sum over pixels.
-        unusual: the map in standard deviations of the references' nats at the same position and
-            with the same texture, (batch, H, W), or None.
+    The maps are None if the model is not triangular, since log p is then no sum over pixels.
     """
 
-    bits: Tensor
-    p_value: Tensor
-    oddness: Tensor
-    statistics: Tensor
-    map: Tensor | None
-    unusual: Tensor | None
+    bits: Tensor  # (batch,) per dimension, the mean over the dequantization draws
+    p_value: Tensor  # (batch,) the share of pictures like the references that are at least as odd
+    oddness: Tensor  # (batch,) orders also those that are odder than all references
+    statistics: Tensor  # (batch, 7) `STATISTICS`, made standard normal by the references
+    map: Tensor | None  # (batch, H, W) nats of each pixel, which sum to − log p
+    unusual: Tensor | None  # (batch, H, W) in standard deviations for each position and texture
 
     def flagged(self, rate: float = 0.01) -> Tensor:
         """Whether each picture is odd, (batch,), if that rate of false alarms is accepted."""
@@ -62,26 +54,17 @@ class Score:
     @property
     def reasons(self) -> list[str]:
         """For each picture the name of the statistic that is farthest from the references'."""
-        names = list(STATISTICS)
-        return [names[k] for k in self.statistics.abs().argmax(1).tolist()]
+        return [list(STATISTICS)[k] for k in self.statistics.abs().argmax(1).tolist()]
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The scores of reference images, and how other pictures compare with them.
+    """The scores of reference images, and how other pictures compare with them."""
 
-    Attributes:
-        statistics: (n, 7).
-        edges: between bins of texture, (bins − 1,).
-        texture: mean and standard deviation of the nats in each bin, (2, bins).
-        position: mean and standard deviation, at each pixel, of nats that are standardised by
-            their texture, (2, H, W).
-    """
-
-    statistics: Tensor
-    edges: Tensor | None = None
-    texture: Tensor | None = None
-    position: Tensor | None = None
+    statistics: Tensor  # (n, 7)
+    edges: Tensor | None = None  # (bins − 1,) between bins of texture
+    texture: Tensor | None = None  # (2, bins) mean and standard deviation of the nats in each bin
+    position: Tensor | None = None  # (2, H, W) the same of nats standardised by their texture
 
     @classmethod
     def of(
@@ -116,8 +99,7 @@ class Reference:
 
     def tensors(self) -> dict[str, Tensor]:
         """What is stored with a model."""
-        names = "statistics", "edges", "texture", "position"
-        return {name: vars(self)[name] for name in names if vars(self)[name] is not None}
+        return {name: tensor for name, tensor in asdict(self).items() if tensor is not None}
 
     @cached_property
     def fit(self) -> Fit:
@@ -127,12 +109,10 @@ class Reference:
     @cached_property
     def oddness(self) -> Tensor:
         """Of each reference by those of the other folds, sorted, (n,)."""
-        statistics, parts = self.statistics.double(), []
-        fold = torch.arange(len(statistics)) % FOLDS
-        for k in range(FOLDS):
-            fit = Fit(statistics[fold != k])
-            parts.append(fit.oddness(fit.normal_scores(statistics[fold == k])))
-        return torch.cat(parts).sort().values
+        statistics, fold = self.statistics.double(), torch.arange(len(self.statistics)) % FOLDS
+        folds = [(Fit(statistics[fold != k]), statistics[fold == k]) for k in range(FOLDS)]
+        found = [fit.oddness(fit.normal_scores(held)) for fit, held in folds]
+        return torch.cat(found).sort().values
 
     def p_value(self, oddness: Tensor) -> Tensor:
         """(1 + #{references at least as odd}) / (1 + #references)."""
@@ -145,8 +125,7 @@ class Reference:
             return None
         bins = torch.bucketize(texture(images), self.edges.double())
         (mean, deviation), (shift, spread) = self.texture.double()[:, bins], self.position.double()
-        found: Tensor = ((nats - mean) / deviation - shift) / spread
-        return found
+        return ((nats - mean) / deviation - shift) / spread  # type: ignore[no-any-return]
 
 
 class Fit:

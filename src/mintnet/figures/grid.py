@@ -28,15 +28,11 @@ def image_grid(
     width: int = WIDTH,
     row_gaps: tuple[int, ...] = (),
 ) -> Image:
-    """Images side by side with lines between, each pixel enlarged to a square.
+    """Images (N, C, H, W) uint8 side by side, each pixel enlarged to a square, lines between.
 
-    Args:
-        images: (N, C, H, W) uint8 with one channel or three.
-        levels: number of grey levels; the brightest, levels − 1, becomes white.
-        columns: images in a row; about a square if not given.
-        width: of the picture, about: pixels are enlarged by the whole number that comes nearest,
-            and never made smaller.
-        row_gaps: rows with a wider, transparent gap below them, counted from 0.
+    The brightest of the grey levels, levels − 1, becomes white. Without ``columns`` the grid is
+    about square. Pixels are enlarged by the whole number that brings the picture nearest to
+    ``width``. A row in ``row_gaps``, counted from 0, has a wider, transparent gap below it.
 
     Examples:
         >>> image_grid(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), levels=17, width=64).size

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from mintnet.analysis.reconstruction import ErrorCurve
-from mintnet.figures.style import Theme, legend
+from mintnet.figures.style import Theme
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,13 +26,10 @@ def series(
         >>> series(rows, "train")
         ([5.0], [2.0])
     """
-    chosen = [row for row in rows if row.get("kind") == kind]
-    points = [
-        (float(row["step"]), float(row[figure]))
-        for row in chosen
-        if isinstance(row.get(figure), int | float) and math.isfinite(row[figure])
-    ]
-    return [step for step, _ in points], [value for _, value in points]
+    known = [row for row in rows if row.get("kind") == kind]
+    known = [row for row in known if isinstance(row.get(figure), int | float)]
+    known = [row for row in known if math.isfinite(row[figure])]
+    return [float(row["step"]) for row in known], [float(row[figure]) for row in known]
 
 
 def draw_metrics(
@@ -51,37 +49,28 @@ def draw_metrics(
             axes.plot(steps, values, style, color=colour, label=name, markersize=4)
             shown += values[len(values) // 20 :]
     if shown:
-        low, high = min(shown), max(shown)
-        room = 0.06 * (high - low) or 0.1
-        axes.set_ylim(low - room, high + room)
-        legend(axes, theme)
+        room = 0.06 * (max(shown) - min(shown)) or 0.1
+        axes.set_ylim(min(shown) - room, max(shown) + room)
+        axes.legend()
     axes.set_xlim(left=0)
-    axes.set_xlabel("step")
-    axes.set_ylabel(label)
+    axes.set(xlabel="step", ylabel=label)
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
 
 
 def draw_error_curves(
-    axes: Axes,
-    theme: Theme,
-    curves: Sequence[ErrorCurve],
-    reached: tuple[str, float] | None = None,
+    axes: Axes, theme: Theme, curves: Sequence[ErrorCurve], reached: tuple[str, float]
 ) -> None:
     """Draw each curve with its band on logarithmic axes, and what another solver reached."""
-    for curve, colour in zip(curves, theme.colours, strict=False):
+    for curve, colour in zip(curves, cycle(theme.colours), strict=False):
         centre, spread = torch.tensor(curve.centre), torch.tensor(curve.spread)
-        axes.fill_between(
-            curve.iterations, centre / spread, centre * spread, color=colour, alpha=0.2, linewidth=0
-        )
+        band = (centre / spread, centre * spread)
+        axes.fill_between(curve.iterations, *band, color=colour, alpha=0.2, linewidth=0)
         axes.plot(curve.iterations, centre, "o-", color=colour, markersize=4, label=curve.label)
-    if reached:
-        axes.axhline(reached[1], color=theme.quiet, linestyle="--", label=reached[0])
-    axes.set_yscale("log")
-    ticks = curves[0].iterations if curves else ()
-    axes.set_xscale("log" if min(ticks, default=0) > 0 else "symlog")
+    axes.axhline(reached[1], color=theme.quiet, linestyle="--", label=reached[0])
+    ticks = curves[0].iterations
+    axes.set_xscale("log" if min(ticks) > 0 else "symlog")
     axes.set_xticks(ticks, [str(count) for count in ticks])
     axes.set_xticks([], minor=True)
+    axes.set(yscale="log", ylabel="reconstruction error ‖x − y‖² / D")
     axes.set_xlabel("steps of Algorithm 1 in each layer")
-    axes.set_ylabel("reconstruction error ‖x − y‖² / D")
-    if len(curves) > 1 or reached:
-        legend(axes, theme)
+    axes.legend()
