@@ -156,18 +156,16 @@ def test_scores_are_stored_with_the_weights_that_made_them(own, tmp_path: Path) 
 
 def test_what_is_refused(own, raises_with, tmp_path: Path) -> None:
     flow, usual = own
-    with raises_with(ValueError, "no reference scores", "--reference"):
-        flow.score(usual[:2])
-    with raises_with(ValueError, "at least 20", "5"):
-        flow.score(usual[:2], reference=usual[:5])
-    with raises_with(ValueError, "(batch, 1, 8, 8)"):
-        flow.score(usual[:2, :, :4], reference=usual)
-    with raises_with(ValueError, "at least one image"):
-        flow.score(usual[:0], reference=usual)
-    with raises_with(ValueError, "uint8"):
-        flow.score(usual.double(), reference=usual)
-    with raises_with(ValueError, "at least one draw"):
-        flow.score(usual, 0, reference=usual)
+    for images, draws, reference, *words in (
+        (usual[:2], 1, None, "no reference scores", "--reference"),
+        (usual[:2], 1, usual[:5], "at least 20", "5"),
+        (usual[:2, :, :4], 1, usual, "(batch, 1, 8, 8)"),
+        (usual[:0], 1, usual, "at least one image"),
+        (usual.double(), 1, usual, "uint8"),
+        (usual, 0, usual, "at least one draw"),
+    ):
+        with raises_with(ValueError, *words):
+            flow.score(images, draws, reference)
     flow.save(tmp_path)
     (tmp_path / SCORES).write_bytes(b"no safetensors")
     with raises_with(ValueError, SCORES, "damaged", "delete it"):

@@ -4,13 +4,7 @@ from mintnet.analysis.explain import Explainer
 from mintnet.analysis.interpolation import codes_between, interpolate
 from mintnet.analysis.layers import facts, layer_rows, residual_check
 from mintnet.analysis.overview import Headline, Overview, overview
-from mintnet.analysis.reconstruction import (
-    error_curve,
-    reconstruct,
-    round_trip,
-    tune_step,
-    verify,
-)
+from mintnet.analysis.reconstruction import error_curve, reconstruct, round_trip, tune_step, verify
 
 __all__ = [
     "Explainer",

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 def series(
     rows: Sequence[dict[str, Any]], kind: str, figure: str = "bpd"
 ) -> tuple[list[float], list[float]]:
-    """Steps and values of one figure of a run's metrics, where it is a finite number.
-
-    Examples:
-        >>> rows = [{"kind": "train", "step": 5, "bpd": 2.0}, {"kind": "train", "step": 6}]
-        >>> series(rows, "train")
-        ([5.0], [2.0])
-    """
+    """Steps and values of one figure of a run's metrics, where it is a finite number."""
     known = [row for row in rows if row.get("kind") == kind]
     known = [row for row in known if isinstance(row.get(figure), int | float)]
     known = [row for row in known if math.isfinite(row[figure])]
