@@ -115,8 +115,7 @@ class Explainer:
         every = torch.eye(self.model.classes, dtype=x.dtype, device=x.device)
         scale = float((self.model.logits(goal)[0] - target).abs().max())
         goals = [(x + share * (goal - x), target) for share in shares]
-        equal = torch.zeros_like(target, dtype=torch.bool)
-        places = self._search(x, every, scale, equal, goals)
+        places = self._search(x, every, scale, goals, equal=len(every))
         note = "towards the picture on the right, as far as it goes while all logits stay"
         title, steps = "What the classifier cannot tell apart", self._invert(places, x, shares)
         return Path(title, note, start, steps, partner.cpu())
@@ -135,10 +134,9 @@ class Explainer:
         others = [predicted, *(k for k in range(classes) if k not in (label, predicted))]
         rows = -torch.eye(classes, dtype=x.dtype, device=x.device)[others]
         rows[:, label] = 1.0
-        at_least = torch.arange(len(rows), device=x.device) > 0
         begin = (rows @ self.model.logits(x)[0])[0]
         goals = [(x, (begin * (1 - 2 * share)).expand(len(rows))) for share in shares]
-        places = self._search(x, rows, 2 * abs(float(begin)), at_least, goals)
+        places = self._search(x, rows, 2 * abs(float(begin)), goals, equal=1)
         note = "the least change of pixels that moves the logits of the two classes past each other"
         steps = self._invert(places, x, shares)
         return Path(f"The way to class {label}", note, start, steps)
@@ -172,16 +170,17 @@ class Explainer:
         return tuple(Shown(*row) for row in zip(*figures, strict=True))
 
     def _search(
-        self, x: Tensor, rows: Tensor, scale: float, at_least: Tensor, goals: Sequence[Goal]
+        self, x: Tensor, rows: Tensor, scale: float, goals: Sequence[Goal], equal: int
     ) -> list[Tensor]:
         """Pictures from x on, one for each goal (a wish and a target), pixels in range.
 
         Damped Gauss-Newton steps on ½ ‖rows · l − target‖² + ½ μ ‖x − wish‖² with the logits l of
         x, where μ goes with the square of ``scale``, the size of the changes of logits that
-        matter. Rows in ``at_least`` fulfil rows · l ≥ target instead. After a step that helps,
-        gradients get Broyden's update; they are computed again where a step brings little.
+        matter. Rows after the first ``equal`` fulfil rows · l ≥ target instead. After a step that
+        helps, gradients get Broyden's update; they are computed again where a step brings little.
         """
         mu, found, exact = PIXEL_WEIGHT * max(scale, 1e-6) ** 2, [], True
+        at_least = torch.arange(len(rows), device=x.device) >= equal
 
         def missing(value: Tensor, target: Tensor) -> Tensor:
             return torch.where(at_least, (target - value).clamp(min=0), target - value)

@@ -38,11 +38,10 @@ def facts(model: Model) -> list[tuple[str, str]]:
         >>> facts(Flow.preset("digits"))[0]
         ('images', '1 × 8 × 8, 17 levels')
     """
-    about, found = model.describe(), dict[str, Any]()
+    about = model.describe()
+    found: dict[str, Any] = {"entries": model.shape[0]}  # of a point, or a row of a table
     if len(model.shape) == 3:
-        found["images"] = f"{by(model.shape)}, {model.levels} levels"
-    else:
-        found["entries"] = model.shape[0]  # of a point, or a row of a table
+        found = {"images": f"{by(model.shape)}, {model.levels} levels"}
     found |= about.get("net", {})
     found |= {name: about[name] for name in ("logit_lambda", "classes") if name in about}
     found["parameters"] = f"{model.parameter_count():,}"
@@ -58,11 +57,15 @@ def by(numbers: Sequence[int]) -> str:
     return " × ".join(map(str, numbers))
 
 
-def layer_sizes(model: Model) -> list[tuple[str, int]]:
-    """Name and number of parameters of each layer that an inverse solves; a ResNet has none."""
+def solved_layers(model: Model) -> list[TriangularBijection]:
+    """The layers that a solver is asked for, in the order of their numbers; a ResNet has none."""
     net = getattr(model, "net" if isinstance(model, Flow) else "chain", None)
-    solved = (leaf for leaf in net.leaves() if isinstance(leaf, TriangularBijection)) if net else ()
-    return [(layer.name, parameter_count(layer)) for layer in solved]
+    return [leaf for leaf in net.leaves() if isinstance(leaf, TriangularBijection)] if net else []
+
+
+def layer_sizes(model: Model) -> list[tuple[str, int]]:
+    """Name and number of parameters of each layer that an inverse solves."""
+    return [(layer.name, parameter_count(layer)) for layer in solved_layers(model)]
 
 
 @dataclass(frozen=True)

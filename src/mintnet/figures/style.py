@@ -56,9 +56,9 @@ def styled_figure(theme: Theme, size: tuple[float, float]) -> Iterator[Figure]:
 
     quiet = ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
     ink = ("axes.titlecolor", "text.color", "legend.labelcolor")
-    colours = {**dict.fromkeys(quiet, theme.quiet), **dict.fromkeys(ink, theme.ink)}
-    colours |= {"grid.color": theme.grid, "savefig.facecolor": theme.paper}
-    with matplotlib.rc_context({**SETTINGS, **colours}):
+    colours = {"grid.color": theme.grid, "savefig.facecolor": theme.paper}
+    colours |= dict.fromkeys(quiet, theme.quiet) | dict.fromkeys(ink, theme.ink)
+    with matplotlib.rc_context(SETTINGS | colours):
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)  # no window, whatever the user's own settings say
         yield figure
