@@ -13,9 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mintnet import Flow
-from mintnet.analysis.measure import measure
 from mintnet.analysis.origin import machine
-from mintnet.analysis.score import Reference, score
+from mintnet.analysis.score import Reference, measure, score
 from mintnet.cli.command import Command, Count, File, Folder, Model
 from mintnet.cli.model import open_model
 from mintnet.cli.output import Tasks, console

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from mintnet import Chain, Flow, IResNetBlock
-from mintnet.analysis.measure import STATISTICS, compressed_bits, measure, of_code, texture
-from mintnet.analysis.score import Reference, score
+from mintnet.analysis import score as module
+from mintnet.analysis.score import STATISTICS, Reference, measure, of_code, score
 from mintnet.models.deep import DeepConfig
 from mintnet.models.storage import SCORES
 from registry import tiny_flow
@@ -187,8 +187,8 @@ def test_compressor_and_texture_know_flat_pictures() -> None:
     generator = torch.Generator().manual_seed(0)
     rough = torch.randint(0, 256, (3, 16, 16), dtype=torch.uint8, generator=generator)
     slope = torch.arange(256, dtype=torch.uint8).reshape(1, 16, 16).repeat(3, 1, 1)
-    assert compressed_bits(rough) > 8 * rough.numel()
-    assert compressed_bits(slope) < 0.1 * compressed_bits(rough)
-    assert float(texture(torch.full((1, 3, 5, 5), 7, dtype=torch.uint8)).max()) < 1e-6
+    assert module.compressed_bits(rough) > 8 * rough.numel()
+    assert module.compressed_bits(slope) < 0.1 * module.compressed_bits(rough)
+    assert float(module.texture(torch.full((1, 3, 5, 5), 7, dtype=torch.uint8)).max()) < 1e-6
     edge = torch.tensor([[0, 0, 0, 9, 9, 9]] * 3, dtype=torch.uint8)[None, None]
-    assert (texture(edge)[0, 1] > 0).tolist() == [False, False, True, True, False, False]
+    assert (module.texture(edge)[0, 1] > 0).tolist() == [False, False, True, True, False, False]

@@ -15,8 +15,7 @@ import tyro
 from rich.markup import escape
 from torch import Tensor
 
-from mintnet.analysis.measure import STATISTICS, has_map
-from mintnet.analysis.score import Reference, score
+from mintnet.analysis.score import STATISTICS, Reference, has_map, score
 from mintnet.cli.command import Command, Folder, Model
 from mintnet.cli.model import OpenModel, open_model
 from mintnet.cli.output import Tasks, console, output_place, print_table, to_json, write
