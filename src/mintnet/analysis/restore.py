@@ -130,7 +130,8 @@ def restore(
     effective = math.nan
     if n > 1:
         between = means.var(0).clamp(min=1e-30)
-        effective = n * min(float((variance / between)[:, free].median()), count)
+        ratio = (variance / between).clamp(max=count)[:, free]
+        effective = n * float(ratio.median())
     found = samples.to(torch.uint8).cpu(), grey.cpu(), spread.cpu()
     return Restoration(*found, accepted / count, effective)
 
