@@ -13,15 +13,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mintnet import Flow
-from mintnet.analysis.measure import measure
 from mintnet.analysis.origin import machine
-from mintnet.analysis.score import Reference, score
+from mintnet.analysis.score import Reference, measure, score
 from mintnet.cli.command import Command, Count, File, Folder, Model
 from mintnet.cli.model import open_model
 from mintnet.cli.output import Tasks, console
 from mintnet.data import load
 from mintnet.figures import image_grid, save_picture
-from mintnet.figures.score import overlay
+from mintnet.figures.report import overlay
 from mintnet.models.batches import Progress
 from mintnet.models.storage import save_scores
 from mintnet.precision import true_float32

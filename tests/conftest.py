@@ -90,9 +90,6 @@ def capturable() -> Callable[[], Capturable]:
     return Capturable
 
 
-recordable = capturable
-
-
 @pytest.fixture
 def zuko():
     """zuko changes torch's Distribution when it is imported: for these tests alone."""

@@ -40,11 +40,8 @@ def _mint_cases() -> list[Case]:
     return [*cases, case(5, 3, (1, 1)), case(2, 2, (1, 6), True, kernel=5), case(1, 1, (4, 4))]
 
 
-def strictly_earlier(features: int) -> ca.MaskedLinear:
-    """A masked dense layer without its diagonal: each entry sees the entries before it alone."""
-    layer = ca.MaskedLinear(features)
-    layer.mask &= ~torch.eye(features, dtype=torch.bool)
-    return layer
+strictly_earlier = partial(ca.MaskedLinear, strict=True)
+"""A masked dense layer without its diagonal: each entry sees the entries before it alone."""
 
 
 def _equalize() -> mn.bijections.Equalize:
@@ -263,15 +260,20 @@ def _trained(index: int, size: tuple[int, int]) -> Case:
     return Case(f"trained-{index}", build, shape, triangular=True, span=span)
 
 
-def _classifier_chain() -> mn.Bijection:
-    """What stands before the pooling of a classifier, with running statistics of its own."""
-    config = models.ClassifierConfig(width=3, pairs=(1, 1), filters=(2, 1))
-    model = models.Classifier(config, models.Pixels((2, 4, 4)))
-    away_from_zero(model.double(), 11, 1.5)
-    for number, norm in enumerate(m for m in model.modules() if isinstance(m, mn.BatchNorm)):
-        norm.mean.add_(0.1 * (number + 1))
-        norm.variance.mul_(0.5 + 0.4 * number)
-    return model.eval().chain
+def small_classifier(
+    elu: bool = True, channels: int = 2, side: int = 8, width: int = 4
+) -> models.Classifier:
+    """In float64 and evaluation mode, for 5 classes, with running statistics of its own."""
+    torch.manual_seed(0)
+    config = models.ClassifierConfig(width, (1, 1), (2, 1), elu=elu)
+    pixels = models.Pixels((channels, side, side), 256, (0.4,), (0.3,))
+    model = away_from_zero(models.Classifier(config, pixels, classes=5).double(), 0, gain=1.2)
+    with torch.no_grad():
+        for norm in (m for m in model.modules() if isinstance(m, mn.BatchNorm)):
+            norm.mean.uniform_(-0.5, 0.5)
+            norm.variance.uniform_(0.3, 2.0)
+            norm.scale.abs_()
+    return model.eval()
 
 
 def _mixture(name: str, channels: int, upper: bool, size: tuple[int, ...] = (3, 3)) -> Case:
@@ -310,7 +312,7 @@ def _cases() -> list[Case]:
         Case("mintnet-grey", _ready(grey, 8, 1.5), (1, 4, 4)),
         Case("mintnet-colour", _ready(colour, 9, 1.5), (3, 2, 4)),
         Case("mintnet-coupled", _ready(coupled, 10, 1.5), (1, 4, 4)),
-        Case("classifier", _classifier_chain, (3, 4, 4)),
+        Case("classifier", lambda: small_classifier(side=4, width=3).chain, (3, 4, 4)),
         Case("new-analytic", lambda: Sinh().eval(), (4,)),
         Case("new-triangular", _ready(Ripple, 0, 1.0), (2, 3, 3), triangular=True),
     ]
@@ -321,6 +323,22 @@ def _cases() -> list[Case]:
 CASES = _cases()
 TRIANGULAR = [case for case in CASES if case.triangular and not case.inverted]
 SMALL = [case for case in CASES if not case.name.startswith("trained")]
+
+
+def along_a_direction(
+    value: Callable[[], Tensor], inputs: list[Tensor], h: float
+) -> tuple[float, float]:
+    """The derivative along a random direction of the inputs: by autograd, and by differences."""
+    direction, ends = [torch.randn_like(part) for part in inputs], []
+    gradients = torch.autograd.grad(value(), inputs, allow_unused=True)
+    pairs = zip(gradients, direction, strict=True)
+    expected = sum(float((g * d).sum()) for g, d in pairs if g is not None)
+    with torch.no_grad():
+        for amount in (h, -2 * h):
+            for part, d in zip(inputs, direction, strict=True):
+                part.add_(amount * d)
+            ends.append(float(value()))
+    return expected, (ends[0] - ends[1]) / (2 * h)
 
 
 def jacobian(function: Callable[[Tensor], Tensor], x: Tensor, row_by_row: bool = False) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from figures_src.parts import ORANGE, TEAL, Picture
 from figures_src.trained import HARD, Target
 from mintnet import Wavefront
-from mintnet.figures.style import Theme, legend
+from mintnet.figures.style import Theme
 
 
 def cycle(layers: dict[int, Target], most: int) -> Picture:
@@ -67,6 +67,6 @@ def cycle(layers: dict[int, Target], most: int) -> Picture:
         axes.plot(crossing, 0, "o", color=theme.ink)
         axes.annotate("root", (crossing, 0), (8, -14), textcoords="offset points")
         axes.set(xlabel="x of this entry", ylabel="f − z", xlim=(float(grid[0]), float(grid[-1])))
-        legend(axes, theme, loc="upper left", fontsize=9.5)
+        axes.legend(loc="upper left", fontsize=9.5)
 
     return Picture("cycle", draw, (6.4, 3.4), facts)

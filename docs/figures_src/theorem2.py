@@ -10,7 +10,7 @@ from torch import Tensor
 
 from figures_src.parts import ORANGE, TEAL, VIOLET, Facts, Picture, noise, panels, redraw
 from mintnet import MintLayer
-from mintnet.figures.style import Theme, legend
+from mintnet.figures.style import Theme
 from mintnet.solvers.schedule import level_of
 
 STEPS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.1)
@@ -79,7 +79,7 @@ def theorem2() -> Picture:
             title="Where it ends",
             ylim=(0, 2.25),
         )
-        legend(left, theme, loc="upper left", fontsize=9)
+        left.legend(loc="upper left", fontsize=9)
         for (step, norms), colour in zip(powers.items(), (VIOLET, TEAL, ORANGE), strict=True):
             kept = [n for n in range(count) if norms[n] > 1e-9]
             right.semilogy(kept, [norms[n] for n in kept], color=colour, label=f"α = {step:g}")
@@ -93,7 +93,7 @@ def theorem2() -> Picture:
             ylim=(1e-6, 1e6),
             xlim=(0, count),
         )
-        legend(right, theme, fontsize=9, ncols=2, loc="upper right")
+        right.legend(fontsize=9, ncols=2, loc="upper right")
 
     return Picture("theorem-2", draw, (8.2, 3.4), facts)
 

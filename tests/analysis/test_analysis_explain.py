@@ -7,6 +7,7 @@ import torch
 
 from mintnet import FixedPoint
 from mintnet.analysis import Explainer
+from registry import small_classifier
 
 
 def picture(seed):
@@ -16,7 +17,7 @@ def picture(seed):
 
 
 @pytest.fixture(params=[True, False], ids=["elu", "no-elu"])
-def model(small_classifier, request):
+def model(request):
     model = small_classifier(request.param).requires_grad_(False)
     # logits that differ between pictures, and by more than rounding to grey levels does
     model.linear.weight.mul_(1000)
@@ -84,13 +85,13 @@ def test_an_inverse_that_is_not_verified_is_not_shown(model):
     assert path.start.to_dict().keys() == figures.keys()
 
 
-def test_the_classifier_itself_stays_as_it_is(small_classifier):
+def test_the_classifier_itself_stays_as_it_is():
     model = small_classifier().float()
     Explainer(model).there_and_back(picture(0))
     assert model.dtype == torch.float32 and next(model.parameters()).requires_grad
 
 
-def test_what_is_refused(small_classifier, raises_with):
+def test_what_is_refused(raises_with):
     model = small_classifier()
     explainer = Explainer(model)
     predicted = explainer.there_and_back(picture(0)).start.predicted

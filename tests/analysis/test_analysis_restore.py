@@ -144,23 +144,17 @@ def test_clipped_noise_and_the_smooth_start_by_hand() -> None:
 def test_what_is_refused(raises_with) -> None:
     flow = tiny_flow(side=8, seed=3)
     image, mask = torch.zeros(1, 8, 8, dtype=torch.uint8), torch.ones(8, 8, dtype=torch.bool)
-    with raises_with(ValueError, "bool mask of shape (8, 8)", "(7, 8)"):
-        flow.restore(image, mask[1:])
-    with raises_with(ValueError, "bool mask", "torch.uint8"):
-        flow.restore(image, mask.byte())
-    with raises_with(ValueError, "hides nothing"):
-        flow.restore(image, ~mask)
-    with raises_with(ValueError, "picture of shape (1, 8, 8)", "(3, 8, 8)"):
-        flow.restore(image.expand(3, 8, 8), mask)
-    with raises_with(ValueError, "picture of shape (1, 4, 4)"):
-        flow.restore(image, zoom=2)
-    with raises_with(ValueError, "zoom is 2"):
-        flow.restore(image, zoom=3)
-    with raises_with(ValueError, "17 grey levels", "200"):
-        flow.restore(image + 200, mask)
-    with raises_with(ValueError, "one of mask, noise and zoom"):
-        flow.restore(image)
-    with raises_with(ValueError, "standard deviation above 0"):
-        flow.restore(image, noise=-1.0)
-    with raises_with(ValueError, "n of at least 1"):
-        flow.restore(image, mask, n=0)
+    for given, options, *words in (
+        (image, {"mask": mask[1:]}, "bool mask of shape (8, 8)", "(7, 8)"),
+        (image, {"mask": mask.byte()}, "bool mask", "torch.uint8"),
+        (image, {"mask": ~mask}, "hides nothing"),
+        (image.expand(3, 8, 8), {"mask": mask}, "picture of shape (1, 8, 8)", "(3, 8, 8)"),
+        (image, {"zoom": 2}, "picture of shape (1, 4, 4)"),
+        (image, {"zoom": 3}, "zoom is 2"),
+        (image + 200, {"mask": mask}, "17 grey levels", "200"),
+        (image, {}, "one of mask, noise and zoom"),
+        (image, {"noise": -1.0}, "standard deviation above 0"),
+        (image, {"mask": mask, "n": 0}, "n of at least 1"),
+    ):
+        with raises_with(ValueError, *words):
+            flow.restore(given, **options)

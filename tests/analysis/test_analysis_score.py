@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from mintnet import Chain, Flow, IResNetBlock
-from mintnet.analysis.measure import STATISTICS, compressed_bits, measure, of_code, texture
-from mintnet.analysis.score import Reference, score
+from mintnet.analysis import score as module
+from mintnet.analysis.score import STATISTICS, Reference, measure, of_code, score
 from mintnet.models.deep import DeepConfig
 from mintnet.models.storage import SCORES
 from registry import tiny_flow
@@ -156,18 +156,16 @@ def test_scores_are_stored_with_the_weights_that_made_them(own, tmp_path: Path) 
 
 def test_what_is_refused(own, raises_with, tmp_path: Path) -> None:
     flow, usual = own
-    with raises_with(ValueError, "no reference scores", "--reference"):
-        flow.score(usual[:2])
-    with raises_with(ValueError, "at least 20", "5"):
-        flow.score(usual[:2], reference=usual[:5])
-    with raises_with(ValueError, "(batch, 1, 8, 8)"):
-        flow.score(usual[:2, :, :4], reference=usual)
-    with raises_with(ValueError, "at least one image"):
-        flow.score(usual[:0], reference=usual)
-    with raises_with(ValueError, "uint8"):
-        flow.score(usual.double(), reference=usual)
-    with raises_with(ValueError, "at least one draw"):
-        flow.score(usual, 0, reference=usual)
+    for images, draws, reference, *words in (
+        (usual[:2], 1, None, "no reference scores", "--reference"),
+        (usual[:2], 1, usual[:5], "at least 20", "5"),
+        (usual[:2, :, :4], 1, usual, "(batch, 1, 8, 8)"),
+        (usual[:0], 1, usual, "at least one image"),
+        (usual.double(), 1, usual, "uint8"),
+        (usual, 0, usual, "at least one draw"),
+    ):
+        with raises_with(ValueError, *words):
+            flow.score(images, draws, reference)
     flow.save(tmp_path)
     (tmp_path / SCORES).write_bytes(b"no safetensors")
     with raises_with(ValueError, SCORES, "damaged", "delete it"):
@@ -189,8 +187,8 @@ def test_compressor_and_texture_know_flat_pictures() -> None:
     generator = torch.Generator().manual_seed(0)
     rough = torch.randint(0, 256, (3, 16, 16), dtype=torch.uint8, generator=generator)
     slope = torch.arange(256, dtype=torch.uint8).reshape(1, 16, 16).repeat(3, 1, 1)
-    assert compressed_bits(rough) > 8 * rough.numel()
-    assert compressed_bits(slope) < 0.1 * compressed_bits(rough)
-    assert float(texture(torch.full((1, 3, 5, 5), 7, dtype=torch.uint8)).max()) < 1e-6
+    assert module.compressed_bits(rough) > 8 * rough.numel()
+    assert module.compressed_bits(slope) < 0.1 * module.compressed_bits(rough)
+    assert float(module.texture(torch.full((1, 3, 5, 5), 7, dtype=torch.uint8)).max()) < 1e-6
     edge = torch.tensor([[0, 0, 0, 9, 9, 9]] * 3, dtype=torch.uint8)[None, None]
-    assert (texture(edge)[0, 1] > 0).tolist() == [False, False, True, True, False, False]
+    assert (module.texture(edge)[0, 1] > 0).tolist() == [False, False, True, True, False, False]

@@ -44,7 +44,6 @@ def tf32():
 def test_the_package_has_one_name_in_a_wheel_and_in_a_clone(tmp_path, monkeypatch) -> None:
     assert train.__name__ == "mintnet.benchmarks.train"
     assert Path(train.__file__).parent.name == "benchmarks"
-    assert not hasattr(bench, "Growth")
     monkeypatch.setattr(bench, "PACKAGE", "mintnet.nowhere")
     monkeypatch.setattr(bench, "__file__", str(tmp_path / "a" / "b" / "c" / "bench.py"))
     with pytest.raises(ValueError, match="this installation has no benchmarks"):
@@ -191,30 +190,6 @@ def test_commands_print_and_write_figures_with_their_origin(model, tmp_path, cap
         assert shlex.split(content["command"]) == ["mintnet", "bench", *words, *device]
         assert content["commit"] == origin.commit() and content["machine"]["device"]
     assert content["machine"]["threads"] == 1  # as digits are trained
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (["sample", "MODEL", "-n", "0"], "--count is at least 1; got 0"),
-        (["sample", "MODEL", "--calls", "0"], "--calls is at least 1; got 0"),
-        (["sample", "MODEL", "--step", "nan"], "got nan"),
-        (["invert", "MODEL", "--step", "3.5"], "got 3.5"),
-        (["invert", "MODEL", "--repeats", "0"], "--repeats is at least 1"),
-        (["train", "abacus"], "unknown preset"),
-        (["train", "digits", "--batch-size", "0"], "--batch-size is at least 1"),
-        (["train", "digits", "--device", "abacus"], "unknown device"),
-        (["families", "digits", "--families", "gan"], "unknown family 'gan'"),
-        (["families", "digits", "--seconds", "-1"], "--seconds is a positive number"),
-        (["families", "mnist", "--data", "MODEL"], "MODEL"),
-    ],
-)
-def test_mistakes_are_one_line(words: list[str], reason: str, model: str, capsys) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["bench", *(model if word == "MODEL" else word for word in words)])
-    err = capsys.readouterr().err
-    assert end.value.code == 1 and reason.replace("MODEL", model) in err
-    assert len(err.strip().splitlines()) == 1
 
 
 def test_the_commit_is_of_this_checkout_or_the_version_stands_in(tmp_path, monkeypatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mintnet import Auto, Bisection, FixedPoint, MintLayer, MixtureLayer, Wavefront
+from mintnet import Auto, FixedPoint, MintLayer, MixtureLayer, Wavefront
 from mintnet.bijections.mixture import T_FLOOR, MixtureMap
 from mintnet.calculus.mixture import Mixture
 from mintnet.solvers.level_cache import LevelCache
@@ -59,29 +59,6 @@ def test_scalar_inverse(size: float, components: int) -> None:
     torch.testing.assert_close(mixtures.invert(y), x, rtol=1e-9, atol=1e-9)
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("solver", [Auto(), Wavefront(), Bisection(), FixedPoint(damped=True)])
-@pytest.mark.parametrize("upper", [False, True])
-@pytest.mark.parametrize("shape", [(2, 3, 4), (6,), (1,)], ids=str)
-def test_every_solver(solver: object, upper: bool, shape: tuple[int, ...]) -> None:
-    layer = away_from_zero(MixtureLayer(shape[0], 3, shape[1:], 2, 3, upper), 5).double()
-    x = torch.randn(3, *shape, dtype=torch.float64)
-    found = layer.solve(layer(x)[0], solver)  # type: ignore[arg-type]
-    assert bool(found.converged.all()), found.message
-    torch.testing.assert_close(found.value, x, rtol=1e-7, atol=1e-7)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("size", [1.0, 1e2, 1e4])
-def test_far_outside_the_data(size: float) -> None:
-    layer = away_from_zero(MixtureLayer(3, 4, (6, 6), 3, 4), 2, 2.0)
-    x = size * torch.randn(4, 3, 6, 6)
-    y, log_det = layer(x)
-    assert bool(y.isfinite().all())
-    exact = layer.double()(x.double())[1]
-    assert float(((log_det - exact) / exact).abs().max()) < 1e-4
-
-
 def test_the_proof_holds_for_any_finite_weights() -> None:
     layer = away_from_zero(MixtureLayer(2, 3, (3, 3), 1, 2), 1, 50.0)
     proof = layer.certify()
@@ -117,14 +94,6 @@ def test_the_wavefront_has_as_many_levels_at_any_depth(
     assert len(asked) == levels * (2 * blocks + 3)
 
 
-def test_gradients_reach_every_weight() -> None:
-    layer = MixtureLayer(2, 3, (4, 4), 2, 3)
-    y, log_det = layer(torch.randn(3, 2, 4, 4))
-    (y.square().sum() - log_det.sum()).backward()
-    missing = [name for name, p in layer.named_parameters() if p.grad is None or not p.grad.any()]
-    assert not missing
-
-
 @torch.no_grad()
 def test_a_captured_walk_serves_every_layer_of_its_shape() -> None:
     """On a CPU a walk is its own replay."""
@@ -142,7 +111,7 @@ def test_a_captured_walk_serves_every_layer_of_its_shape() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("solver", [Auto(), Wavefront(), FixedPoint(damped=True)])
-@pytest.mark.parametrize("shape", [(2, 4, 4), (5,)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 4, 4), (5,), (1,)], ids=str)
 def test_a_context_reaches_every_sample_by_itself(solver: object, shape: tuple[int, ...]) -> None:
     layer = away_from_zero(MixtureLayer(shape[0], 3, shape[1:], 2, 3, context=5), 1).double()
     x, context = torch.randn(4, *shape, dtype=torch.float64), torch.randn(4, 5).double()

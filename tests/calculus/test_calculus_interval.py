@@ -176,14 +176,7 @@ def test_values_and_slopes_have_relative_accuracy(kind: type[Elementwise], v: fl
     expected = _reference(kind.__name__, v)
     assert value == pytest.approx(expected[0], rel=1e-13, abs=0)
     assert slope == pytest.approx(expected[1], rel=1e-13, abs=0)
-
-
-@by_kind
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_slopes_equal_autograd(kind: type[Elementwise], dtype: torch.dtype) -> None:
-    v = torch.tensor([-3.0, -2.0, -0.3, 0.0, 0.4, 2.0, 3.0], dtype=dtype, requires_grad=True)
-    value, slope = kind().value_and_slope(v)
-    assert value.dtype == slope.dtype == dtype
-    (expected,) = torch.autograd.grad(value.sum(), v)
-    rtol = 1e-4 if dtype == torch.float32 else 1e-12  # autograd's own cancels in the tails
-    torch.testing.assert_close(slope, expected, rtol=rtol, atol=0)
+    if abs(v) <= 3:
+        single = kind().value_and_slope(at.float())
+        assert all(part.dtype == torch.float32 for part in single)
+        assert [part.item() for part in single] == pytest.approx(expected, rel=1e-6, abs=1e-12)

@@ -148,14 +148,15 @@ print([name for name in {heavy!r} if name in set(sys.modules) - before])
     assert done.stdout.strip() == "[]"
 
 
-def test_folder_of_pictures(mintnet):
+def test_folder_of_pictures(mintnet, caplog):
     flow = Flow.preset("digits")
     wide = type(flow.net.config)((3, 8, 8), pairs=(1,), filters=(2,))
     Flow(wide).save("m", preset="folder", data={"name": "folder", "folder": "pictures"})
     Path("pictures").mkdir()
     for k in range(20):
         Image.new("RGB", (9, 12), (k, 2 * k, 3 * k)).save(f"pictures/{k}.png")
-    assert mintnet("reconstruct", "m", "-n", 2).code == 0
+    Path("pictures/notes.txt").write_text("not a picture")
+    assert mintnet("reconstruct", "m", "-n", 2).code == 0 and "notes.txt" in caplog.text
     assert mintnet("reconstruct", "m", "--data", "pictures").code == 0
 
 

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from PIL import Image
 
-from mintnet.models import Classifier, Flow, MintNetConfig
+from mintnet.models import Classifier, Flow
 
 
 @contextmanager
@@ -42,10 +41,17 @@ MISTAKES = [
     ),
     (["train", "digits", "--muon", "--weight-decay", 0.1], ["Muon", "weight decay"]),
     (["train", "digits-classifer"], ["digits-classifer", "digits-classifier"]),
-    (["bench", "invert", MODEL, "--repeats", 0], ["--repeats"]),
-    (["bench", "invert", MODEL, "--count", 0], ["--count"]),
-    (["bench", "invert", MODEL, "--step", 0, "--count", 1], ["step", 0]),
+    (["bench", "sample", MODEL, "-n", 0], ["--count is at least 1; got 0"]),
+    (["bench", "sample", MODEL, "--calls", 0], ["--calls is at least 1; got 0"]),
+    (["bench", "sample", MODEL, "--step", "nan"], ["got nan"]),
+    (["bench", "invert", MODEL, "--step", 3.5], ["got 3.5"]),
+    (["bench", "invert", MODEL, "--repeats", 0], ["--repeats is at least 1"]),
     *((["bench", "invert", MODEL, "--device", d], [d, "cpu"]) for d in ("abacus", "cuda:99")),
+    (["bench", "train", "abacus"], ["unknown preset"]),
+    (["bench", "train", "digits", "--batch-size", 0], ["--batch-size is at least 1"]),
+    (["bench", "families", "digits", "--families", "gan"], ["unknown family 'gan'"]),
+    (["bench", "families", "digits", "--seconds", -1], ["--seconds is a positive number"]),
+    (["bench", "families", "mnist", "--data", "empty"], ["empty"]),
     *((["sample", MODEL, "--device", d], [d, "cpu"]) for d in ("abacus", "meta", "mps", "cuda:99")),
     (["sample", MODEL, "-n", 0], ["--count"]),
     (["sample", MODEL, "--batch-size", 0], ["--batch-size"]),
@@ -133,16 +139,6 @@ def test_model_without_data(fails, tiny_flow):
     assert fails(["reconstruct", "m", "--data-set", "cifar10"], "--data")
     assert fails(["reconstruct", "m", "--data-set", "mnist"], "mnist-slice has (1, 28, 28)")
     assert fails(["reconstruct", "m", "--data-set", "mnist", "--data", "nowhere"], "nowhere")
-
-
-def test_text_file_among_pictures_is_skipped(mintnet, caplog):
-    Flow(MintNetConfig((3, 8, 8), pairs=(1,), filters=(2,))).save("m", data="folder")
-    Path("pictures").mkdir()
-    for k in range(12):
-        Image.new("RGB", (8, 8)).save(f"pictures/{k}.png")
-    Path("pictures/notes.txt").write_text("not a picture")
-    assert mintnet("reconstruct", "m", "--data", "pictures").code == 0
-    assert "notes.txt" in caplog.text
 
 
 def test_not_verified_writes_nothing(fails, model):

@@ -35,17 +35,15 @@ def test_a_small_picture_from_a_file(mintnet, model, mask):
     assert found.code == 0, found.err
 
 
-def test_mistakes(mintnet, model, mask):
-    def fails(*arguments: object) -> str:
-        found = mintnet("restore", model, "test:0", *arguments)
-        assert found.code == 1 and found.err.count("\n") == 1, found.err
-        return str(found.err)
-
-    assert "one of --mask, --noise and --zoom" in fails()
-    assert "one of --mask, --noise and --zoom" in fails("--zoom", 2, "--noise", 0.1)
-    assert "8 × 4 pixels; the model has 8 × 8" in fails("--mask", "half.png")
-    assert "hides nothing" in fails("--mask", "nothing.png")
-    assert "not a picture" in fails("--mask", "nowhere.png")
-    assert "--noise is a number such as" in fails("--noise", "much")
-    assert "zoom is 2" in fails("--zoom", 4)
-    assert "steps of at least" in fails("--noise", 0.1, "--steps", 2)
+def test_mistakes(fails, model, mask):
+    for words, *given in (
+        ("one of --mask, --noise and --zoom",),
+        ("one of --mask, --noise and --zoom", "--zoom", 2, "--noise", 0.1),
+        ("8 × 4 pixels; the model has 8 × 8", "--mask", "half.png"),
+        ("hides nothing", "--mask", "nothing.png"),
+        ("not a picture", "--mask", "nowhere.png"),
+        ("--noise is a number such as", "--noise", "much"),
+        ("zoom is 2", "--zoom", 4),
+        ("steps of at least", "--noise", 0.1, "--steps", 2),
+    ):
+        fails(["restore", model, "test:0", *given], words)

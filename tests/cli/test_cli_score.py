@@ -57,19 +57,17 @@ def test_score(mintnet, own, pictures):
     assert json.loads(Path("b/scores.json").read_text())["pictures"] == facts["pictures"]
 
 
-def test_mistakes(mintnet, own, pictures, model):
-    def fails(*arguments: object) -> str:
-        found = mintnet("score", *arguments)
-        assert found.code == 1 and found.err.count("\n") == 1, found.err
-        return str(found.err)
-
+def test_mistakes(fails, own, pictures, model):
     Path("empty").mkdir()
-    assert "no reference scores" in fails(model, pictures)
-    assert "no picture and no folder nowhere" in fails(own, "nowhere", "--reference", "usual")
-    assert "holds no picture" in fails(own, pictures, "--reference", "empty")
-    assert "at least 20 reference" in fails(own, pictures, "--reference", "new/000.png")
-    assert "at least 999 reference" in fails(own, pictures, "--reference", "usual", "--rate", 0.001)
-    assert "--rate lies between" in fails(own, pictures, "--rate", 1.5)
-    assert "no pictures to score" in fails(own, "empty", "--reference", "usual")
-    assert "not empty" in fails(own, pictures, "--out", "usual")
-    assert "density models" in fails("mnist-classifier", pictures)
+    for words, *given in (
+        ("no reference scores", model, pictures),
+        ("no picture and no folder nowhere", own, "nowhere", "--reference", "usual"),
+        ("holds no picture", own, pictures, "--reference", "empty"),
+        ("at least 20 reference", own, pictures, "--reference", "new/000.png"),
+        ("at least 999 reference", own, pictures, "--reference", "usual", "--rate", 0.001),
+        ("--rate lies between", own, pictures, "--rate", 1.5),
+        ("no pictures to score", own, "empty", "--reference", "usual"),
+        ("not empty", own, pictures, "--out", "usual"),
+        ("density models", "mnist-classifier", pictures),
+    ):
+        fails(["score", *given], words)

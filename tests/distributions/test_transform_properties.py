@@ -10,9 +10,9 @@ from torch.distributions import ComposeTransform, Independent, Normal, constrain
 from torch.distributions import TransformedDistribution as Transformed
 
 from mintnet import Bijection, BijectionTransform, Wavefront
-from registry import CASES, SMALL, Case
+from registry import CASES, SMALL, Case, along_a_direction
 
-BATCHES = [(), (3,), (2, 3)]
+BATCHES = [(), (3,), (2, 3), (2, 0)]
 by_case = pytest.mark.parametrize("case", CASES, ids=str)
 by_exact = pytest.mark.parametrize("case", [case for case in CASES if case.exact], ids=str)
 by_small = pytest.mark.parametrize("case", SMALL, ids=str)
@@ -43,6 +43,7 @@ def test_it_is_the_bijection_with_its_own_shapes(case: Case) -> None:
         log_det = t.log_abs_det_jacobian(part, y)
         assert y.shape == (*batch, *z.shape[1:]) and log_det.shape == batch
         assert t.forward_shape(part.shape) == y.shape and t.inverse_shape(y.shape) == part.shape
+        assert count or t.inv(y).shape == part.shape
         near = max(1e-12, case.adaptive)  # an integrator chooses other steps for another batch
         torch.testing.assert_close(y.flatten(), z[:count].flatten(), rtol=near, atol=near)
         if not case.exact:  # estimates differ from call to call
@@ -97,16 +98,6 @@ def test_with_torch_transforms_and_in_a_distribution(case: Case) -> None:
 
 
 @by_small
-def test_empty_batches_have_shapes_too(case: Case) -> None:
-    t = transform_of(case)
-    x = torch.empty(2, 0, *case.input_shape, dtype=torch.float64)
-    y = t(x)
-    assert y.shape == t.forward_shape(x.shape)
-    assert t.inv(y).shape == x.shape
-    assert t.log_abs_det_jacobian(x, y).shape == (2, 0)
-
-
-@by_small
 def test_equality_copies_and_pickles(case: Case) -> None:
     t = transform_of(case)
     assert t == transform_of(case, 1) and hash(t) == hash(transform_of(case, 1))
@@ -130,24 +121,11 @@ SIZES = {case: sum(p.numel() for p in case.build().parameters()) for case in SMA
 
 @pytest.mark.parametrize("case", [case for case in SIZES if 0 < SIZES[case] < 400], ids=str)
 def test_the_inverse_has_gradients_in_y_and_in_the_weights(case: Case) -> None:
-    """Along a random direction, against differences of the inverse."""
     bijection = case.build()
     t = BijectionTransform(bijection, event_dim=len(case.input_shape))
     y = bijection(case.sample_input(2))[0].detach().requires_grad_()
     inputs = [y, *(p for p in bijection.parameters() if p.requires_grad)]
-    direction = [torch.randn_like(part) for part in inputs]
     cotangent = torch.randn(2, *case.input_shape, dtype=torch.float64)
-
-    def value() -> torch.Tensor:
-        return (t.inv(y) * cotangent).sum()
-
-    gradients = torch.autograd.grad(value(), inputs)
-    expected = sum(float((g * d).sum()) for g, d in zip(gradients, direction, strict=True))
-    values, h = [], 1e-6
-    for amount in (h, -2 * h):
-        with torch.no_grad():
-            for part, d in zip(inputs, direction, strict=True):
-                part.add_(amount * d)
-            values.append(float(value()))
-    assert (values[0] - values[1]) / (2 * h) == pytest.approx(expected, rel=2e-4, abs=1e-4)
-    assert abs(expected) > 1e-3, "a gradient of 0 hides errors"
+    found = along_a_direction(lambda: (t.inv(y) * cotangent).sum(), inputs, 1e-6)
+    assert found[1] == pytest.approx(found[0], rel=2e-4, abs=1e-4)
+    assert abs(found[0]) > 1e-3, "a gradient of 0 hides errors"

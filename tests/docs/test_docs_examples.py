@@ -64,11 +64,6 @@ def test_commands_on_the_page_can_be_parsed(page: Path) -> None:
             assert isinstance(command, Command), line
 
 
-def test_newcomers_find_blocks_where_they_look() -> None:
-    for name in ("README.md", "docs/start.md", "docs/solvers.md", "docs/ideas.md"):
-        assert blocks_of(ROOT / name), name
-
-
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
 def test_pictures_links_and_results_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")

@@ -29,9 +29,3 @@ def test_outputs_are_small_and_without_errors(path: Path) -> None:
     outputs = [out for cell in notebook.cells for out in cell.get("outputs", [])]
     assert outputs
     assert not [out for out in outputs if out.output_type == "error" or out.get("name") == "stderr"]
-
-
-def test_they_are_all_found() -> None:
-    assert {"accelerate", "calculus", "density", "restore", "score"} <= {
-        path.stem for path in NOTEBOOKS
-    }

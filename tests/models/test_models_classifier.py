@@ -15,28 +15,7 @@ from mintnet.bijections import BatchNorm, MintLayer
 from mintnet.models import ClassifierConfig, ModelFileError, Pixels, ResNetConfig
 from mintnet.models.base import Model
 from mintnet.models.resnet import PreActivationBlock
-from registry import FIXTURES, away_from_zero
-
-
-@pytest.fixture
-def small_classifier():
-    """Makes one in float64 and evaluation mode, for 2 × 8 × 8 images."""
-
-    def make(elu=True, channels=2, seed=0, **given):
-        torch.manual_seed(seed)
-        config = ClassifierConfig(
-            **{"width": 4, "pairs": (1, 1), "filters": (2, 1), "elu": elu, **given}
-        )
-        model = Classifier(config, Pixels((channels, 8, 8), 256, (0.4,), (0.3,)), classes=5)
-        away_from_zero(model.double(), seed, gain=1.2)
-        with torch.no_grad():
-            for norm in (m for m in model.modules() if isinstance(m, BatchNorm)):
-                norm.mean.uniform_(-0.5, 0.5)
-                norm.variance.uniform_(0.3, 2.0)
-                norm.scale.abs_()
-        return model.eval()
-
-    return make
+from registry import FIXTURES, small_classifier
 
 
 def images(count=6, channels=2, seed=1):
@@ -70,7 +49,7 @@ def test_the_start_is_that_of_a_convolution():
 
 
 @pytest.mark.parametrize("elu", [True, False])
-def test_log_probabilities_by_hand(small_classifier, elu):
+def test_log_probabilities_by_hand(elu):
     model, x = small_classifier(elu), images()
     prepared = (x.double() / 255 - 0.4) / 0.3
     padded = torch.cat([prepared, torch.zeros(len(x), 2, 8, 8, dtype=torch.float64)], 1)
@@ -82,7 +61,7 @@ def test_log_probabilities_by_hand(small_classifier, elu):
     torch.testing.assert_close(model.features(x), features, atol=1e-12, rtol=0)
 
 
-def test_the_fast_path_trains_like_the_plain_one(small_classifier):
+def test_the_fast_path_trains_like_the_plain_one():
     """Values, gradients and running statistics; bfloat16 changes little."""
     fast = small_classifier().float().train()
     plain, start = copy.deepcopy(fast), copy.deepcopy(fast).eval()
@@ -106,7 +85,7 @@ def test_the_fast_path_trains_like_the_plain_one(small_classifier):
     ("channels", "dtype"),
     [(1, torch.float64), (2, torch.float64), (4, torch.float64), (2, torch.float32)],
 )
-def test_there_and_back(small_classifier, channels, dtype):
+def test_there_and_back(channels, dtype):
     """Constant images too."""
     model, x = small_classifier(channels=channels).to(dtype), images(channels=channels)
     x[:3] = torch.tensor([0, 255, 128], dtype=torch.uint8).reshape(3, 1, 1, 1)
@@ -119,7 +98,7 @@ def test_there_and_back(small_classifier, channels, dtype):
         assert float(found.padding_energy.max()) < 1e-18
 
 
-def test_features_of_no_image_land_in_the_padding(small_classifier):
+def test_features_of_no_image_land_in_the_padding():
     model = small_classifier().requires_grad_(False)
     features = model.features(images()) + 0.3 * torch.randn(6, *model.feature_shape).double()
     found = model.solve(features)
@@ -131,16 +110,7 @@ def test_features_of_no_image_land_in_the_padding(small_classifier):
     assert float((projected - features).abs().max()) > 1e-3  # leaving it out is a projection
 
 
-def test_the_inverse_has_gradients(small_classifier):
-    model = small_classifier()
-    x = model.prepared(images(2)).requires_grad_(True)
-    weights = torch.randn(2, 2, 8, 8, dtype=torch.float64)
-    features = model.features(x)
-    (model.invert(features) * weights).sum().backward()
-    torch.testing.assert_close(x.grad, weights, atol=1e-8, rtol=1e-8)
-
-
-def test_training_mode(small_classifier, raises_with):
+def test_training_mode(raises_with):
     model = small_classifier()
     features = model.features(images())
     model.train()
@@ -155,7 +125,7 @@ def test_training_mode(small_classifier, raises_with):
     assert model(images(2)).shape == (2, 5)
 
 
-def test_what_is_refused(small_classifier, raises_with):
+def test_what_is_refused(raises_with):
     model, nan = small_classifier(), torch.full((2, 2, 8, 8), float("nan"), dtype=torch.float64)
     digits = Classifier.preset("digits").eval()
     for call, *words in (
@@ -179,7 +149,7 @@ def test_what_is_refused(small_classifier, raises_with):
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_saved_and_loaded(small_classifier, tmp_path, half):
+def test_saved_and_loaded(tmp_path, half):
     model, x = small_classifier().float(), images()
     model.save(tmp_path / "last", preset="own")
     packed = load_file(tmp_path / "last" / "model.safetensors")

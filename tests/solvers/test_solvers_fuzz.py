@@ -1,11 +1,11 @@
 """The wavefront against bisection, on layers that nobody has chosen."""
 
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mintnet import Auto, Bisection, MintLayer, Wavefront
-from registry import trained_layer
+from registry import HARD, trained_layer
 
 FUZZ = settings(max_examples=25)
 sizes = st.tuples(st.integers(1, 3), st.integers(1, 3))
@@ -69,6 +69,8 @@ def test_random_layers(
 
 @FUZZ
 @given(index=st.integers(0, 39), size=sizes, seed=st.integers(0, 2**16))
+@example(index=HARD[0], size=(4, 3), seed=0)
+@example(index=HARD[1], size=(4, 3), seed=0)
 def test_trained_layers(index, size, seed) -> None:
     small = size if index < 12 else (1, 2) if index < 24 else (1, 1)
     layer = trained_layer(index, small)

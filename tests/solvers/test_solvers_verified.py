@@ -38,8 +38,6 @@ def test_targets_outside_of_the_image_are_refused_at_once(make, z, solver, raise
     assert solution.status.tolist() == [mn.Status.NO_PREIMAGE]
     with raises_with(mn.InversionError, "Entry (0,) of sample 0", "lie between"):
         bijection.inverse(target, solver)
-    with pytest.raises(mn.InversionError):
-        mn.BijectionTransform(bijection, solver=solver).inv(target)
 
 
 @by_solver
@@ -104,8 +102,6 @@ def test_logit_is_finite_where_it_accepts(end: int, raises_with) -> None:
         assert bool(y.isfinite().all()) and bool(log_det.isfinite().all())
     with raises_with(ValueError, "expects entries in"):
         logit(torch.full((1, 1), logit.domain[end]))
-    with pytest.raises(mn.InversionError):
-        logit.inverse(torch.full((1, 1), 20.0 if end else -20.0))
 
 
 @torch.no_grad()

@@ -73,10 +73,10 @@ def test_captured_it_trains_as_it_does_eagerly(monkeypatch, preset) -> None:
 
 
 @pytest.mark.parametrize("preset", ["digits", "digits-classifier"])
-def test_the_step_can_be_captured(recordable, preset) -> None:
+def test_the_step_can_be_captured(capturable, preset) -> None:
     step = make_step(preset)
     take(step)
-    with recordable():
+    with capturable():
         *_, norm, bad, finite, _ = step.run().unbind()
     assert float(norm) > 0 and float(finite) == 1 and float(bad) == 0
 

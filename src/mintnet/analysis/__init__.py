@@ -4,9 +4,7 @@ from mintnet.analysis.explain import Explainer
 from mintnet.analysis.interpolation import codes_between, interpolate
 from mintnet.analysis.layers import facts, layer_rows, residual_check
 from mintnet.analysis.overview import Headline, Overview, overview
-from mintnet.analysis.reconstruction import error_curve, reconstruct, verify
-from mintnet.analysis.round_trip import round_trip
-from mintnet.analysis.tuning import tune_step
+from mintnet.analysis.reconstruction import error_curve, reconstruct, round_trip, tune_step, verify
 
 __all__ = [
     "Explainer",

@@ -16,12 +16,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from mintnet.analysis.search import Search
+from mintnet.bijections import MintLayer
 from mintnet.models import Classifier
 from mintnet.solvers import Solver
 
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)  # how far along each path pictures are shown
+PIXEL_WEIGHT = 3e-4  # of squared changes of pixels against those of logits, as shares of ``scale``
+Goal = tuple[Tensor, Tensor]  # the picture to be near, and the target of the logits
+GAUSSIAN = torch.exp(-0.5 * torch.arange(-3, 4, dtype=torch.float64) ** 2)
 
 
 @dataclass(frozen=True)
@@ -87,8 +91,16 @@ class Explainer:
     def __init__(self, classifier: Classifier, solver: Solver | None = None, rounds: int = 8):
         if classifier.training:
             raise ValueError("pictures are explained in evaluation mode; call .eval() first")
-        self.model = copy.deepcopy(classifier).double().requires_grad_(False)
-        self.search, self.solver = Search(self.model, rounds), solver
+        if rounds < 1:
+            raise ValueError(f"rounds is at least 1; got {rounds}")
+        self.model = model = copy.deepcopy(classifier).double().requires_grad_(False)
+        self.solver, self.rounds = solver, rounds
+        leaves = copy.deepcopy(model.chain).float().leaves()  # gradients in float32
+        # Masks and signs are applied once, since the weights do not change.
+        self.parts = [p.evaluator() if isinstance(p, MintLayer) else p for p in leaves]
+        ends = torch.tensor([0.0, model.levels - 1.0], dtype=torch.float64, device=model.device)
+        ends = ends[:, None, None, None].expand(2, model.shape[0], 1, 1)
+        self.low, self.high = model.pixels.normalized(ends)
 
     def there_and_back(self, image: Tensor) -> Path:
         """The picture, and its features mapped back."""
@@ -103,8 +115,7 @@ class Explainer:
         every = torch.eye(self.model.classes, dtype=x.dtype, device=x.device)
         scale = float((self.model.logits(goal)[0] - target).abs().max())
         goals = [(x + share * (goal - x), target) for share in shares]
-        equal = torch.zeros_like(target, dtype=torch.bool)
-        places = self.search.path(x, every, scale, equal, goals)
+        places = self._search(x, every, scale, goals, equal=len(every))
         note = "towards the picture on the right, as far as it goes while all logits stay"
         title, steps = "What the classifier cannot tell apart", self._invert(places, x, shares)
         return Path(title, note, start, steps, partner.cpu())
@@ -123,10 +134,9 @@ class Explainer:
         others = [predicted, *(k for k in range(classes) if k not in (label, predicted))]
         rows = -torch.eye(classes, dtype=x.dtype, device=x.device)[others]
         rows[:, label] = 1.0
-        at_least = torch.arange(len(rows), device=x.device) > 0
         begin = (rows @ self.model.logits(x)[0])[0]
         goals = [(x, (begin * (1 - 2 * share)).expand(len(rows))) for share in shares]
-        places = self.search.path(x, rows, 2 * abs(float(begin)), at_least, goals)
+        places = self._search(x, rows, 2 * abs(float(begin)), goals, equal=1)
         note = "the least change of pixels that moves the logits of the two classes past each other"
         steps = self._invert(places, x, shares)
         return Path(f"The way to class {label}", note, start, steps)
@@ -158,3 +168,92 @@ class Explainer:
         residuals, verified = found.solution.residual.tolist(), (~lost).tolist()
         figures = images.cpu(), logits.cpu(), shares, verified, residuals, moved.tolist()
         return tuple(Shown(*row) for row in zip(*figures, strict=True))
+
+    def _search(
+        self, x: Tensor, rows: Tensor, scale: float, goals: Sequence[Goal], equal: int
+    ) -> list[Tensor]:
+        """Pictures from x on, one for each goal (a wish and a target), pixels in range.
+
+        Damped Gauss-Newton steps on ½ ‖rows · l − target‖² + ½ μ ‖x − wish‖² with the logits l of
+        x, where μ goes with the square of ``scale``, the size of the changes of logits that
+        matter. Rows after the first ``equal`` fulfil rows · l ≥ target instead. After a step that
+        helps, gradients get Broyden's update; they are computed again where a step brings little.
+        """
+        mu, found, exact = PIXEL_WEIGHT * max(scale, 1e-6) ** 2, [], True
+        at_least = torch.arange(len(rows), device=x.device) >= equal
+
+        def missing(value: Tensor, target: Tensor) -> Tensor:
+            return torch.where(at_least, (target - value).clamp(min=0), target - value)
+
+        def merit(value: Tensor, target: Tensor, far: Tensor) -> float:
+            return float(missing(value, target).square().sum() + mu * far.square().sum()) / 2
+
+        value, slopes = self._linearized(x, rows)
+        for wish, target in goals:
+            best, damping = merit(value, target, x - wish), 0.1 * mu
+            for _ in range(self.rounds):
+                left = missing(value, target)
+                asked = ~at_least | (left > 0)
+                step = self._step(x, wish, slopes[asked], left[asked], mu, damping)
+                trial = (x + step).clamp(self.low, self.high)
+                reached = rows @ self._logits(trial)[0]
+                gain = best - merit(reached, target, trial - wish)
+                little, damping = gain < 1e-3 * best, 5 * damping
+                if gain > 0:
+                    step = trial - x
+                    wrong = reached - value - slopes.flatten(1) @ step.flatten()
+                    slopes = slopes + wrong[:, None, None, None] * step / step.square().sum()
+                    x, value, best = trial, reached, best - gain
+                    damping = max(damping / 25, 1e-3 * mu)
+                if little and exact and gain > 0:
+                    break
+                if little and not exact:
+                    value, slopes = self._linearized(x, rows)
+                exact = little
+            found.append(x)
+        return found
+
+    def _step(
+        self, x: Tensor, wish: Tensor, slopes: Tensor, left: Tensor, mu: float, damping: float
+    ) -> Tensor:
+        """The Gauss-Newton step, with pixels held that would leave their range.
+
+        Of two changes that do the same to the logits, the smoother is taken.
+        """
+        free, step = torch.ones_like(x), torch.zeros_like(x)
+        eye = torch.eye(len(slopes), dtype=x.dtype, device=x.device)
+        for _ in range(5):
+            smooth = free * _blurred(free * slopes)  # (rows, C, H, W)
+            wanted = free * (wish - x) * (mu / (mu + damping))
+            gram = smooth.flatten(1) @ slopes.flatten(1).T
+            rest = left - slopes.flatten(1) @ wanted.flatten()
+            factors = torch.linalg.solve(gram + (mu + damping) * eye, rest)
+            step = wanted + torch.einsum("r,rchw->chw", factors, smooth)
+            outward = ((x <= self.low) & (step < 0)) | ((x >= self.high) & (step > 0))
+            if not bool((outward & (free > 0)).any()):
+                break
+            free = torch.where(outward, 0.0, free)
+        return step
+
+    def _linearized(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """rows · logits and their gradients with respect to x, (R,) and (R, C, H, W)."""
+        with torch.enable_grad():  # each row has a copy of the picture: one pass gives all
+            copies = x.detach().expand(len(rows), *x.shape[1:]).contiguous().requires_grad_(True)
+            values = (rows * self._logits(copies)).sum(1)
+            (slopes,) = torch.autograd.grad(values.sum(), copies)
+        return values.detach(), slopes
+
+    def _logits(self, x: Tensor) -> Tensor:
+        """Logits by features in float32, (batch, classes) float64."""
+        x = self.model.padded(x).float()
+        for part in self.parts:
+            x = part.value(x)
+        return self.model.head(x.double())
+
+
+def _blurred(images: Tensor) -> Tensor:
+    """Images (N, C, H, W) convolved with a Gaussian of width 1: a symmetric positive map."""
+    taps, flat = (GAUSSIAN / GAUSSIAN.sum()).to(images.device), images.flatten(0, 1)[:, None]
+    flat = F.conv2d(flat, taps.reshape(1, 1, 1, -1), padding="same")
+    flat = F.conv2d(flat, taps.reshape(1, 1, -1, 1), padding="same")
+    return flat.reshape(images.shape)

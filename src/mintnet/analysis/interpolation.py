@@ -10,8 +10,7 @@ from torch import Tensor
 from mintnet.models import Flow
 from mintnet.solvers import Solver
 
-ANGLES = tuple(k * pi / 14 for k in range(8))
-"""0, π/14, …, 7π/14."""
+ANGLES = tuple(k * pi / 14 for k in range(8))  # 0, π/14, …, 7π/14
 
 
 @torch.no_grad()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from mintnet.bijections import Bijection, TriangularBijection
 from mintnet.models import Flow
@@ -83,15 +80,8 @@ class LayerRow:
     failures: int  # samples that are not verified
 
 
-def layer_numbers(leaves: Sequence[Bijection]) -> list[int]:
-    """For each part the number of its layer: parts in between belong to the layer after them."""
-    solved = torch.tensor([isinstance(leaf, TriangularBijection) for leaf in leaves])
-    numbers = 1 + solved.cumsum(0) - solved.long()
-    return numbers.clamp(max=max(1, int(solved.sum()))).tolist()
-
-
-def layer_rows(net: Bijection, *solutions: Solution) -> list[LayerRow]:
-    """The layers of an inverted net, from the image's side on; one solution for each batch.
+def layer_rows(net: Bijection, solution: Solution) -> list[LayerRow]:
+    """The layers of an inverted net, from the image's side on.
 
     Examples:
         >>> flow = Flow.preset("digits")
@@ -99,16 +89,14 @@ def layer_rows(net: Bijection, *solutions: Solution) -> list[LayerRow]:
         >>> len(rows), rows[0].number, rows[0].failures
         (12, 1, 0)
     """
-    leaves, rows, failures = net.leaves(), [], Counter[int]()
-    for place, (leaf, number) in enumerate(zip(leaves, layer_numbers(leaves), strict=True)):
-        parts = [solution.parts[-1 - place] for solution in solutions]  # in order of inversion
-        failures[number] += sum(int((~part.converged).sum()) for part in parts)
-        if not isinstance(leaf, TriangularBijection):
-            continue
-        steps = torch.cat([part.steps for part in parts]).double()
-        residual = float(torch.cat([part.residual for part in parts]).max())
-        median, most = float(steps.median()), int(steps.max())
-        rows.append(LayerRow(number, leaf.name, median, most, residual, failures[number]))
+    rows, failures = list[LayerRow](), 0
+    for leaf, part in zip(net.leaves(), reversed(solution.parts), strict=True):
+        failures += int((~part.converged).sum())
+        if isinstance(leaf, TriangularBijection):
+            median, most = float(part.steps.double().median()), int(part.steps.max())
+            number, residual = len(rows) + 1, float(part.residual.max())
+            rows.append(LayerRow(number, leaf.name, median, most, residual, failures))
+            failures = 0
     return rows
 
 

@@ -13,9 +13,8 @@ import torch
 
 def machine(device: torch.device) -> dict[str, Any]:
     """The device, its threads and the versions, as plain data."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name()
     return {
-        "device": name,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu_name(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -27,13 +26,14 @@ def commit() -> str:
     """The commit of this code, "-dirty" if it was changed since; its version outside a checkout."""
 
     def git(*words: str) -> str:
-        call = ["git", "-C", str(Path(__file__).parent), *words]
+        call = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent), *words]
         return subprocess.run(call, capture_output=True, text=True, check=True, timeout=20).stdout
 
     try:
         # An installed package may lie in someone else's repository, which does not track it.
         git("ls-files", "--error-unmatch", Path(__file__).name)
-        return git("describe", "--always", "--dirty", "--exclude=*", "--abbrev=12").strip()
+        dirty = "-dirty" if git("status", "--porcelain", "--untracked-files=no") else ""
+        return git("rev-parse", "--short=12", "HEAD").strip() + dirty
     except (OSError, subprocess.SubprocessError):
         return f"mintnet {version('mintnet')}"
 

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from mintnet.analysis.interpolation import codes_between
 from mintnet.analysis.layers import LayerRow, by, class_names, facts
-from mintnet.analysis.reconstruction import DIVISORS, Verification, verify
-from mintnet.analysis.round_trip import RoundTrip, round_trip
+from mintnet.analysis.reconstruction import RoundTrip, Verification, round_trip, verify
 from mintnet.data import ImageData
 from mintnet.models import Classifier, Flow
 from mintnet.models.base import Model
@@ -96,7 +95,12 @@ def overview(
     if run:
         from mintnet.training import RunFolder
 
-        found.metrics, found.run_pictures = RunFolder(run).metrics(), _sample_pictures(run)
+        found.metrics, files = RunFolder(run).metrics(), sorted(run.glob("samples/step_*.png"))
+        spread = {round(k * (len(files) - 1) / 3) for k in range(4)} if files else set()
+        found.run_pictures = [
+            (f"step {file.stem[5:].lstrip('0') or 0}", file.read_bytes())
+            for file in (files[k] for k in sorted(spread))
+        ]
     if isinstance(model, Flow):
         _measure_flow(found, model, data, samples, seed, solver, stage)
     elif isinstance(model, ImageClassifier):
@@ -115,20 +119,17 @@ def _measure_flow(
     z = flow.sample_latents(samples, seed=seed)
     found.drawn = flow.solve(z, solver, progress=stage("samples"))
     found.samples = flow.to_images(found.drawn.value.nan_to_num())
-    generator = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(len(data), generator=generator)[:IMAGES]
-    images = data.images[chosen].to(flow.device)
+    chosen = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
+    images = data.images[chosen[:IMAGES]].to(flow.device)
     if len(images) >= 4:
         codes = codes_between(flow, flow.encode(images[:4]))
         between = flow.solve(codes, solver, progress=stage("interpolation"))
         if bool(between.converged.all()):
             found.between = flow.to_images(between.value)
     progress = stage("reconstructions, and Algorithm 1 for growing numbers of steps")
-    found.verification = verify(
-        flow, images, solver, DIVISORS, CURVE_STEPS, CURVE_IMAGES, progress=progress
-    )
-    found.layers = found.verification.layers
-    back = found.verification.reconstruction
+    curves: dict[str, Any] = {"iterations": CURVE_STEPS, "curve_images": CURVE_IMAGES}
+    found.verification = verify(flow, images, solver, **curves, progress=progress)
+    found.layers, back = found.verification.layers, found.verification.reconstruction
     error = float(bits.std()) / math.sqrt(len(bits)) if len(bits) > 1 else math.nan
     note = f"± {error:.3f}, {len(bits)} of {len(data)} test images"
     exact, mean = back.exact == len(images), f"mean error {float(back.errors.mean()):.1e}"
@@ -171,15 +172,7 @@ def _measure_classifier(
         for dtype in (torch.float64, torch.float32)
     ]
     wide = found.trips[0]
-    found.layers = list(wide.layers)
-    value, good = f"{wide.byte_exact} / {wide.images}", wide.byte_exact == wide.images
+    found.layers, good = list(wide.layers), wide.byte_exact == wide.images
     note = f"worst pixel off by {wide.worst_pixel_error:.0e} grey levels in float64"
+    value = f"{wide.byte_exact} / {wide.images}"
     found.headlines.append(Headline(value, "images back from their features", note, good))
-
-
-def _sample_pictures(run: Path, most: int = 4) -> list[tuple[str, bytes]]:
-    """Captions and PNG files of some grids that a run has drawn, from its first to its last."""
-    files = sorted((run / "samples").glob("step_*.png"))
-    if len(files) > most:
-        files = [files[round(k * (len(files) - 1) / (most - 1))] for k in range(most)]
-    return [(f"step {file.stem[5:].lstrip('0') or 0}", file.read_bytes()) for file in files]

@@ -29,27 +29,20 @@ from mintnet.precision import true_float32
 
 HOTTEST, LEAPS, WANTED = 10.0, 5, 0.8  # temperature at the start; steps of a proposal; acceptance
 FARTHEST = 14.0  # of w: float32 has no finer pixels next to black and white
+Likelihood = Callable[[Tensor], Tensor]  # x ↦ log p(seen | x), (n,)
 AT_ONCE = 64  # chains whose gradients are computed at a time
 
 
 @dataclass(frozen=True)
 class Restoration:
-    """Samples of a posterior.
+    """Samples of a posterior; fewer effective ones than n say that chains have not mixed."""
 
-    Attributes:
-        samples: the last state of each chain, (n, C, H, W) uint8.
-        mean: of all states at temperature 1, in grey levels, (C, H, W).
-        spread: their standard deviation, (C, H, W); 0 where the picture is known.
-        acceptance: share of proposals that were accepted at temperature 1.
-        effective: effective sample size of the mean, by the variance between and within chains:
-            the median over unknown entries. Fewer than n says that chains have not mixed.
-    """
-
-    samples: Tensor
-    mean: Tensor
-    spread: Tensor
-    acceptance: float
-    effective: float
+    samples: Tensor  # (n, C, H, W) uint8, the last state of each chain
+    mean: Tensor  # (C, H, W) of all states at temperature 1, in grey levels
+    spread: Tensor  # (C, H, W) their standard deviation; 0 where the picture is known
+    acceptance: float  # share of proposals that were accepted at temperature 1
+    effective: float  # effective sample size of the mean, by the variance between and within
+    # chains: the median over unknown entries
 
 
 def restore(
@@ -94,31 +87,26 @@ def restore(
         raise ValueError(f"expected a uint8 picture of shape {small}; got {got}")
     if int(image.max()) >= flow.levels:
         raise ValueError(f"this model knows {flow.levels} grey levels; got {int(image.max())}")
-    image, free, seen = image.to(flow.device), torch.ones(h, w, dtype=torch.bool), None
-    if mask is not None:
-        if mask.dtype != torch.bool or tuple(mask.shape) != (h, w):
-            got = f"{mask.dtype} of shape {tuple(mask.shape)}"
-            raise ValueError(f"expected a bool mask of shape {(h, w)}, True: unknown; got {got}")
-        if not bool(mask.any()):
-            raise ValueError("the mask hides nothing: it is True where pixels are unknown")
-        free = mask
     if noise is not None and not 0 < noise <= 1:
         raise ValueError(
             f"noise is a standard deviation above 0 and up to 1, for pixels in [0, 1]; got {noise}"
         )
-    free = free.to(flow.device)
-    generator = torch.Generator().manual_seed(seed)
-    u = torch.rand(n, *small, generator=generator).to(flow.device, flow.dtype)
-    known = (image + u) / flow.levels  # (n, …) in the unit cube
+    free = torch.ones(h, w, dtype=torch.bool) if mask is None else mask
+    if free.dtype != torch.bool or tuple(free.shape) != (h, w):
+        got = f"{free.dtype} of shape {tuple(free.shape)}"
+        raise ValueError(f"expected a bool mask of shape {(h, w)}, True: unknown; got {got}")
+    if not bool(free.any()):
+        raise ValueError("the mask hides nothing: it is True where pixels are unknown")
+    image, free, generator = image.to(flow.device), free.to(flow.device), torch.Generator()
+    u = torch.rand(n, *small, generator=generator.manual_seed(seed)).to(flow.device, flow.dtype)
+    start, seen = (image + u) / flow.levels, None  # (n, …) in the unit cube
     if noise is not None:
-        seen, start = noisy(image, noise, flow.levels), known
+        seen = noisy(image, noise, flow.levels)
     elif zoom is not None:
-        seen, start = (
-            blocks(image, flow.levels),
-            known.repeat_interleave(2, 2).repeat_interleave(2, 3),
-        )
+        seen = blocks(image, flow.levels)
+        start = start.repeat_interleave(2, 2).repeat_interleave(2, 3)
     else:
-        start = smooth_fill(known, free)
+        start = smooth_fill(start, free)
     chains = _Chains(flow, start, free, seen, labels, generator)
     moments, count = torch.zeros(2, n, c, h, w, dtype=torch.float64, device=flow.device), 0
     rounds, accepted = steps // LEAPS, 0.0
@@ -133,22 +121,22 @@ def restore(
             if progress is not None:
                 progress(k + 1, rounds)
     samples = (chains.pixels(chains.w) * flow.levels).floor().clamp(0, flow.levels - 1)
-    samples = torch.where(free, samples, image if zoom is None else samples).to(torch.uint8)
     means, squares = moments / count
     mean, variance = means.mean(0), (squares.mean(0) - means.mean(0) ** 2).clamp(min=0)
     grey = (mean * flow.levels - 0.5).clamp(0, flow.levels - 1)
-    grey = torch.where(free, grey, image.double() if zoom is None else grey)
+    if mask is not None:
+        samples, grey = torch.where(free, samples, image), torch.where(free, grey, image.double())
     spread = torch.where(free, variance.sqrt() * flow.levels, 0.0)
+    effective = math.nan
     if n > 1:
         between = means.var(0).clamp(min=1e-30)
-        effective = float((variance / between).clamp(max=count)[:, free].median()) * n
-    else:
-        effective = math.nan
-    found = samples.cpu(), grey.cpu(), spread.cpu()
-    return Restoration(*found, acceptance=accepted / count, effective=min(effective, n * count))
+        ratio = (variance / between).clamp(max=count)[:, free]
+        effective = n * float(ratio.median())
+    found = samples.to(torch.uint8).cpu(), grey.cpu(), spread.cpu()
+    return Restoration(*found, accepted / count, effective)
 
 
-def noisy(image: Tensor, noise: float, levels: int) -> Callable[[Tensor], Tensor]:
+def noisy(image: Tensor, noise: float, levels: int) -> Likelihood:
     """log p(image | x) for Gaussian noise that was clipped to bytes, up to a constant.
 
     Black and white stand for everything beyond.
@@ -165,7 +153,7 @@ def noisy(image: Tensor, noise: float, levels: int) -> Callable[[Tensor], Tensor
     return likelihood
 
 
-def blocks(image: Tensor, levels: int) -> Callable[[Tensor], Tensor]:
+def blocks(image: Tensor, levels: int) -> Likelihood:
     """log p(image | x) of means of 2 × 2 blocks, rounded to bytes, up to a constant."""
     centre = (image + 0.5) / levels
     return lambda x: -0.5 * (2 * levels * (F.avg_pool2d(x, 2) - centre)).square().flatten(1).sum(1)
@@ -179,9 +167,8 @@ def smooth_fill(x: Tensor, free: Tensor) -> Tensor:
     found = torch.where(free, mean, x)
     for _ in range(4 * max(x.shape[2:])):
         near = F.pad(found, (1, 1, 1, 1), mode="replicate")
-        total = (
-            near[..., 1:-1, 2:] + near[..., 1:-1, :-2] + near[..., 2:, 1:-1] + near[..., :-2, 1:-1]
-        )
+        total = near[..., 1:-1, 2:] + near[..., 1:-1, :-2]
+        total = total + near[..., 2:, 1:-1] + near[..., :-2, 1:-1]
         found = torch.where(free, total / 4, x)
     return found
 
@@ -194,14 +181,13 @@ class _Chains:
         flow: Flow,
         start: Tensor,
         free: Tensor,
-        seen: Callable[[Tensor], Tensor] | None,
+        seen: Likelihood | None,
         labels: Labels,
         generator: torch.Generator,
     ) -> None:
         self.flow, self.free, self.seen, self.labels = flow, free, seen, labels
         self.generator, self.known, self.step = generator, start, 0.3
-        self.w = start.clamp(1e-6, 1 - 1e-6).logit()
-        self.w = self.w + torch.where(free, self._normal(), 0.0)
+        self.w = start.clamp(1e-6, 1 - 1e-6).logit() + torch.where(free, self._normal(), 0.0)
         self.value, self.slope = self._evaluate(self.w)
         self.mass = self.slope.square().mean(0).clamp(min=0.01)
 
@@ -221,8 +207,7 @@ class _Chains:
             value, slope = self._evaluate(w)
             momentum = momentum + 0.5 * step / temperature * slope
         gain = (value / temperature - self._kinetic(momentum) - begin).nan_to_num(nan=-math.inf)
-        uniform = torch.rand(len(gain), generator=self.generator).to(gain.device)
-        accept = uniform.log() < gain
+        accept = torch.rand(len(gain), generator=self.generator).to(gain.device).log() < gain
         keep = accept[:, None, None, None]
         self.w, self.slope = torch.where(keep, w, self.w), torch.where(keep, slope, self.slope)
         self.value = torch.where(accept, value, self.value)
@@ -241,20 +226,16 @@ class _Chains:
 
     def _evaluate(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """The logarithm of the density of w, (n,), and its gradient."""
-        found = [self._of_some(w[k : k + AT_ONCE], k) for k in range(0, len(w), AT_ONCE)]
-        values, slopes = zip(*found, strict=True)
+        parts = zip(w.split(AT_ONCE), self.known.split(AT_ONCE), strict=True)
+        values, slopes = zip(*(self._of_some(*part) for part in parts), strict=True)
         return torch.cat(values), torch.cat(slopes)
 
-    def _of_some(self, w: Tensor, first: int) -> tuple[Tensor, Tensor]:
-        flow, known = self.flow, self.known[first : first + len(w)]
+    def _of_some(self, w: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+        flow, every = self.flow, self.labels is None and self.flow.classes
         with torch.enable_grad():
             w = w.detach().requires_grad_(True)
             x = torch.where(self.free, w.sigmoid(), known)
-            labels = (
-                [self.labels]
-                if self.labels is not None or not flow.classes
-                else range(flow.classes)
-            )
+            labels = range(flow.classes) if every else [self.labels]
             each = [flow.log_density(x, context=flow.context(k, len(w))) for k in labels]
             value = torch.stack(each).logsumexp(0)
             value = value + (self.free * (F.logsigmoid(w) + F.logsigmoid(-w))).flatten(1).sum(1)

@@ -15,45 +15,51 @@ the references a share p gets a p-value of at most p, whatever the distributions
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import zlib
+from dataclasses import asdict, dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from mintnet.analysis.measure import STATISTICS, measure, texture
+from mintnet.bijections import Bijection
 from mintnet.models import Flow
 from mintnet.models.at_work import FEWEST
 from mintnet.models.batches import Progress
+from mintnet.precision import true_float32
 
+STATISTICS = {
+    "bits": "bits per dimension",
+    "excess": "bits beyond what a compressor needs",
+    "variance": "variance of the code",
+    "tails": "tails of the code",
+    "rows": "correlation of the code along rows",
+    "columns": "correlation of the code along columns",
+    "channels": "correlation of the code between channels",
+}
 MOST = 2000  # reference images
 FOLDS = 10
 BINS = 16  # of texture
 RIDGE = 1e-3  # on the covariance, for statistics that are nearly the same
 LEAST_DEVIATION = 0.05  # nats: where references are all alike, smaller differences are none
+FARTHEST = 38.0  # beyond it the density of a standard normal is 0 in double precision
 
 
 @dataclass(frozen=True)
 class Score:
     """What `score` finds about each picture.
 
-    Attributes:
-        bits: per dimension, the mean over the dequantization draws, (batch,).
-        p_value: the share of pictures like the references that are at least as odd, (batch,).
-        oddness: which also orders pictures that are odder than all references, (batch,).
-        statistics: `STATISTICS`, made standard normal by the references, (batch, 7).
-        map: nats of each pixel, (batch, H, W), which sum to − log p; None if the model is not
-            triangular, since log p is then no sum over pixels.
-        unusual: the map in standard deviations of the references' nats at the same position and
-            with the same texture, (batch, H, W), or None.
+    The maps are None if the model is not triangular, since log p is then no sum over pixels.
     """
 
-    bits: Tensor
-    p_value: Tensor
-    oddness: Tensor
-    statistics: Tensor
-    map: Tensor | None
-    unusual: Tensor | None
+    bits: Tensor  # (batch,) per dimension, the mean over the dequantization draws
+    p_value: Tensor  # (batch,) the share of pictures like the references that are at least as odd
+    oddness: Tensor  # (batch,) orders also those that are odder than all references
+    statistics: Tensor  # (batch, 7) `STATISTICS`, made standard normal by the references
+    map: Tensor | None  # (batch, H, W) nats of each pixel, which sum to − log p
+    unusual: Tensor | None  # (batch, H, W) in standard deviations for each position and texture
 
     def flagged(self, rate: float = 0.01) -> Tensor:
         """Whether each picture is odd, (batch,), if that rate of false alarms is accepted."""
@@ -62,26 +68,17 @@ class Score:
     @property
     def reasons(self) -> list[str]:
         """For each picture the name of the statistic that is farthest from the references'."""
-        names = list(STATISTICS)
-        return [names[k] for k in self.statistics.abs().argmax(1).tolist()]
+        return [list(STATISTICS)[k] for k in self.statistics.abs().argmax(1).tolist()]
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The scores of reference images, and how other pictures compare with them.
+    """The scores of reference images, and how other pictures compare with them."""
 
-    Attributes:
-        statistics: (n, 7).
-        edges: between bins of texture, (bins − 1,).
-        texture: mean and standard deviation of the nats in each bin, (2, bins).
-        position: mean and standard deviation, at each pixel, of nats that are standardised by
-            their texture, (2, H, W).
-    """
-
-    statistics: Tensor
-    edges: Tensor | None = None
-    texture: Tensor | None = None
-    position: Tensor | None = None
+    statistics: Tensor  # (n, 7)
+    edges: Tensor | None = None  # (bins − 1,) between bins of texture
+    texture: Tensor | None = None  # (2, bins) mean and standard deviation of the nats in each bin
+    position: Tensor | None = None  # (2, H, W) the same of nats standardised by their texture
 
     @classmethod
     def of(
@@ -116,8 +113,7 @@ class Reference:
 
     def tensors(self) -> dict[str, Tensor]:
         """What is stored with a model."""
-        names = "statistics", "edges", "texture", "position"
-        return {name: vars(self)[name] for name in names if vars(self)[name] is not None}
+        return {name: tensor for name, tensor in asdict(self).items() if tensor is not None}
 
     @cached_property
     def fit(self) -> Fit:
@@ -127,12 +123,10 @@ class Reference:
     @cached_property
     def oddness(self) -> Tensor:
         """Of each reference by those of the other folds, sorted, (n,)."""
-        statistics, parts = self.statistics.double(), []
-        fold = torch.arange(len(statistics)) % FOLDS
-        for k in range(FOLDS):
-            fit = Fit(statistics[fold != k])
-            parts.append(fit.oddness(fit.normal_scores(statistics[fold == k])))
-        return torch.cat(parts).sort().values
+        statistics, fold = self.statistics.double(), torch.arange(len(self.statistics)) % FOLDS
+        folds = [(Fit(statistics[fold != k]), statistics[fold == k]) for k in range(FOLDS)]
+        found = [fit.oddness(fit.normal_scores(held)) for fit, held in folds]
+        return torch.cat(found).sort().values
 
     def p_value(self, oddness: Tensor) -> Tensor:
         """(1 + #{references at least as odd}) / (1 + #references)."""
@@ -145,8 +139,7 @@ class Reference:
             return None
         bins = torch.bucketize(texture(images), self.edges.double())
         (mean, deviation), (shift, spread) = self.texture.double()[:, bins], self.position.double()
-        found: Tensor = ((nats - mean) / deviation - shift) / spread
-        return found
+        return ((nats - mean) / deviation - shift) / spread  # type: ignore[no-any-return]
 
 
 class Fit:
@@ -216,3 +209,102 @@ def _moments(values: Tensor) -> Tensor:
     if len(values) < 2:
         return torch.tensor([0.0, 1.0], dtype=values.dtype)
     return torch.stack([values.mean(0), values.std(0).clamp(min=LEAST_DEVIATION)])
+
+
+@torch.no_grad()
+def measure(
+    flow: Flow,
+    images: Tensor,
+    draws: int = 1,
+    index: Tensor | None = None,
+    progress: Progress | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """`STATISTICS` (batch, 7), − log p in nats (batch,) and its map (batch, H, W), of uint8 images.
+
+    All are float64 on the CPU, and means over dequantization draws. The map is None if the model
+    is not triangular.
+    """
+    if draws < 1:
+        raise ValueError(f"at least one draw is needed; got {draws}")
+    flow.check_images(images, floating=False)
+    if not len(images):
+        raise ValueError("expected at least one image; got none")
+    places, size = torch.arange(len(images)) if index is None else index, flow.batch_size
+    found: list[tuple[Tensor, ...]] = []
+    for some, where in zip(images.split(size), places.split(size), strict=True):
+        inputs = some.to(flow.device), where.to(flow.device)
+        each = [_of_draw(flow, *inputs, draw) for draw in range(draws)]
+        means = (torch.stack(parts).mean(0).cpu() for parts in zip(*each, strict=True))
+        found.append((*means, torch.tensor([compressed_bits(image) for image in some.cpu()])))
+        if progress is not None:
+            progress(sum(len(part[0]) for part in found), len(images))
+    nats, code, maps, needed = (torch.cat(parts) for parts in zip(*found, strict=True))
+    bits = nats / math.log(2)
+    compared = torch.stack([bits, bits - needed], 1) / flow.dimensions
+    return torch.cat([compared, code], 1), nats, maps if maps.numel() else None
+
+
+def _of_draw(flow: Flow, images: Tensor, index: Tensor, draw: int) -> tuple[Tensor, ...]:
+    """Nats, statistics of the code and the map for one dequantization draw.
+
+    A class-conditional model shows the map of the likeliest class; what the others add to the
+    likelihood is spread evenly over it.
+    """
+    x = flow.dequantize(images, 0, draw, index)
+    labels = range(flow.classes) if flow.classes else [None]
+    each = [_of_label(flow, x, flow.context(label, len(x))) for label in labels]
+    every, codes, maps = (torch.stack(parts) for parts in zip(*each, strict=True))
+    best = every.argmin(0), torch.arange(len(x), device=x.device)
+    nats = math.log(len(labels)) - (-every).logsumexp(0)
+    rest = (nats - every[best]) / math.prod(flow.shape[1:])
+    return nats, codes[best], maps[best] + rest[:, None, None]
+
+
+def _of_label(flow: Flow, x: Tensor, context: Tensor | None) -> tuple[Tensor, ...]:
+    net = flow.given(context)
+    with true_float32():
+        if has_map(net):
+            y, slopes_of_pixels = flow.pixels.log_slopes(x)
+            z, slopes = net.log_slopes(y)
+            density = flow.base.log_prob(net.to_input_order(z).double())
+            maps = -(density + slopes + slopes_of_pixels - math.log(flow.levels)).sum(1)
+            nats = maps.sum((1, 2))
+        else:
+            z = net.value(flow.pixels.value(x))
+            nats = -flow.log_density(x, context=context).double()
+            maps = nats.new_empty(len(x), 0, 0)
+    code = flow.base.to_normal(net.to_input_order(z).double())
+    return nats, of_code(code.clamp(-FARTHEST, FARTHEST)), maps
+
+
+def has_map(net: Bijection) -> bool:
+    """Whether log p is a sum over pixels: all parts of the network are triangular or permute."""
+    return all(type(leaf).log_slopes is not Bijection.log_slopes for leaf in net.leaves())
+
+
+def of_code(u: Tensor) -> Tensor:
+    """Statistics of codes (batch, C, H, W), which are white noise under the model: (batch, 5).
+
+    log E u², E |u| / √E u², and the correlation of neighbours E uv / E u² along rows, along
+    columns and between channels.
+    """
+    square = u.square().flatten(1).mean(1).clamp(min=1e-12)
+    products = u[..., 1:] * u[..., :-1], u[:, :, 1:] * u[:, :, :-1], u[:, 1:] * u[:, :-1]
+    related = [product.flatten(1).sum(1) / (u[0].numel() * square) for product in products]
+    return torch.stack([square.log(), u.abs().flatten(1).mean(1) / square.sqrt(), *related], 1)
+
+
+def compressed_bits(image: Tensor) -> float:
+    """Bits that zlib needs for a picture (C, H, W) with the best of four differences of bytes."""
+    pixels, zero = image.numpy(), np.uint8(0)
+    left, up = (np.diff(pixels, axis=axis, prepend=zero) for axis in (2, 1))
+    both = np.diff(left, axis=1, prepend=zero)
+    return 8.0 * min(len(zlib.compress(x.tobytes(), 9)) for x in (pixels, left, up, both))
+
+
+def texture(images: Tensor) -> Tensor:
+    """log (1 + standard deviation in 3 × 3 pixels), mean of channels: (batch, H, W)."""
+    x = images.double()
+    padded = F.pad(torch.cat([x, x * x]), (1, 1, 1, 1), mode="replicate")
+    mean, square = F.avg_pool2d(padded, 3, 1).chunk(2)
+    return (square - mean * mean).clamp(min=0).sqrt().mean(1).log1p()

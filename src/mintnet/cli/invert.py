@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from mintnet.analysis import round_trip, tune_step, verify
-from mintnet.analysis.reconstruction import DIVISORS, ITERATIONS
-from mintnet.analysis.tuning import TRIALS, Trial
+from mintnet.analysis.reconstruction import DIVISORS, ITERATIONS, TRIALS, Trial
 from mintnet.cli.command import Count, DataCommand, File, FlawedResult, check_positive
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import PLOTS, Tasks, console, output_place, print_check, print_layers, write

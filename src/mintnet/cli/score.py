@@ -15,13 +15,12 @@ import tyro
 from rich.markup import escape
 from torch import Tensor
 
-from mintnet.analysis.measure import STATISTICS, has_map
-from mintnet.analysis.score import Reference, score
+from mintnet.analysis.score import STATISTICS, Reference, has_map, score
 from mintnet.cli.command import Command, Folder, Model
 from mintnet.cli.model import OpenModel, open_model
 from mintnet.cli.output import Tasks, console, output_place, print_table, to_json, write
 from mintnet.data.folder import pictures
-from mintnet.figures.score import Shown, score_page
+from mintnet.figures.report import Shown, score_page
 from mintnet.models.storage import SHIPPED, save_scores
 
 ON_PAGE, PRINTED, AT_ONCE = 120, 15, 32  # pictures

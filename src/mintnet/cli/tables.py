@@ -256,7 +256,7 @@ class Report(TableCommand):
 
 def _histograms(names: list[str], rows: Rows, drawn: Rows) -> bytes:
     """Each column of a table beside the same column of samples, as a PNG file."""
-    from mintnet.figures.style import LIGHT, legend, saved, styled_figure
+    from mintnet.figures.style import LIGHT, saved, styled_figure
 
     shown = min(len(names), SHOWN)
     across = min(3, shown)
@@ -275,5 +275,5 @@ def _histograms(names: list[str], rows: Rows, drawn: Rows) -> bytes:
             axes.set_title(names[place])
             axes.set_yticks([])
             if place == 0:
-                legend(axes, LIGHT)
+                axes.legend()
         return saved(figure)

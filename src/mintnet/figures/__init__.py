@@ -2,8 +2,7 @@
 
 from mintnet.figures.classification import evaluation_picture, explanation_picture
 from mintnet.figures.grid import image_grid, paired_grid, save_picture
-from mintnet.figures.plots import draw_error_curves, draw_metrics
-from mintnet.figures.report import build_page
+from mintnet.figures.report import build_page, draw_error_curves, draw_metrics
 from mintnet.figures.style import DARK, LIGHT, Theme, render
 
 __all__ = [

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from mintnet.analysis.explain import Path, Shown
-from mintnet.figures.style import LIGHT, Theme, saved, styled_figure
+from mintnet.figures.style import LIGHT, saved, styled_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,29 +30,28 @@ def evaluation_picture(
         upper, lower = parts
         upper.suptitle(title, x=0.01, ha="left", fontsize=13)
         left, right = upper.subplots(1, 2, width_ratios=(1.15, 1))
-        draw_confusion(left, LIGHT, found.confusion, names)
-        draw_reliability(right, LIGHT, found.calibration)
+        _draw_confusion(left, found.confusion, names)
+        _draw_reliability(right, found.calibration)
         words = "The most confident mistakes" if len(places) else "No mistakes at all"
         lower.suptitle(words, x=0.01, ha="left", fontsize=12)
         cells = list(lower.subplots(rows, COLUMNS, squeeze=False).flat)
         for axes in cells:
             axes.axis("off")
         for axes, place in zip(cells, places.tolist(), strict=False):
-            show_image(axes, images[place], levels)
             said, true = names[int(found.predictions[place])], names[int(found.labels[place])]
-            words = f"{said}, {_percent(float(found.confidence[place]))}\ntruth: {true}"
-            axes.set_title(words, fontsize=8.5, loc="center", pad=3)
+            words = f"{said}, {100 * float(found.confidence[place]):.1f} %\ntruth: {true}"
+            _show_image(axes, images[place], levels, words)
         return saved(figure)
 
 
-def draw_confusion(axes: Axes, theme: Theme, confusion: Tensor, names: tuple[str, ...]) -> None:
+def _draw_confusion(axes: Axes, confusion: Tensor, names: tuple[str, ...]) -> None:
     """Draw how many images of each true class (row) were called what (column); shades: mistakes."""
     counts = confusion.numpy()
     wrong = counts - np.diag(np.diag(counts))
     shade = np.where(np.eye(len(counts), dtype=bool), 0.16, 0.75 * wrong / max(1, wrong.max()))
     axes.imshow(np.zeros((*counts.shape, 4)))
     for row, column in np.ndindex(counts.shape):
-        colour = theme.colours[0 if row == column else 1]
+        colour = LIGHT.colours[0 if row == column else 1]
         x, y = (column - 0.5, column + 0.5), (row - 0.5, row + 0.5)
         axes.fill_between(x, *y, color=colour, alpha=shade[row, column], linewidth=0)
         if counts[row, column]:
@@ -63,16 +62,16 @@ def draw_confusion(axes: Axes, theme: Theme, confusion: Tensor, names: tuple[str
     axes.set(xlabel="predicted", ylabel="true class", title="Confusion")
 
 
-def draw_reliability(axes: Axes, theme: Theme, found: Calibration) -> None:
+def _draw_reliability(axes: Axes, found: Calibration) -> None:
     """Draw the share that is right against what was said, with the line where they agree."""
     full, width = found.counts > 0, 1 / len(found.counts)
     centres = (np.arange(len(found.counts)) + 0.5) * width
     shares = (found.counts / found.counts.sum())[full].tolist()
     right = found.accuracy[full].numpy()
-    shades = [(theme.colours[0], 0.25 + 0.75 * share**0.25) for share in shares]
+    shades = [(LIGHT.colours[0], 0.25 + 0.75 * share**0.25) for share in shares]
     axes.bar(centres[full], right, width * 0.92, color=shades)
-    axes.plot([0, 1], [0, 1], color=theme.quiet, linewidth=1, linestyle="--")
-    axes.plot(found.confidence[full].numpy(), right, "o", color=theme.colours[1], markersize=4)
+    axes.plot([0, 1], [0, 1], color=LIGHT.quiet, linewidth=1, linestyle="--")
+    axes.plot(found.confidence[full].numpy(), right, "o", color=LIGHT.colours[1], markersize=4)
     title = f"Reliability (calibration error {100 * found.error:.2f} %)"
     axes.set(xlim=(0, 1), ylim=(0, 1.02), title=title)
     axes.set(xlabel="probability of the predicted class", ylabel="share that is right")
@@ -95,8 +94,7 @@ def explanation_picture(
             for place, step in zip(axes, (path.start, *path.steps), strict=False):
                 _draw_step(place, step, path.start, levels, names)
             if path.goal is not None:
-                show_image(axes[-1], path.goal, levels)
-                axes[-1].set_title("the other picture", fontsize=8, loc="center", pad=3)
+                _show_image(axes[-1], path.goal, levels, "the other picture")
         return saved(figure, bbox_inches="tight", pad_inches=0.1)
 
 
@@ -105,26 +103,20 @@ def _draw_step(axes: Any, step: Shown, start: Shown, levels: int, names: tuple[s
     if not step.verified:
         axes.text(0.5, 0.5, "not verified,\nnot shown", ha="center", fontsize=8)
         return
-    show_image(axes, step.image, levels)
     colour = LIGHT.ink if step.predicted == start.predicted else LIGHT.colours[1]
-    words = f"{names[step.predicted]}, {_percent(step.probability)}"
-    axes.set_title(words, fontsize=8.5, loc="center", pad=3, color=colour)
+    words = f"{names[step.predicted]}, {100 * step.probability:.1f} %"
+    _show_image(axes, step.image, levels, words, color=colour)
     if step is not start:
-        words = (
-            f"pixels {_percent(step.moved)}\n"
-            f"logits {float((step.logits - start.logits).abs().max()):.2g}"
-        )
+        changed = float((step.logits - start.logits).abs().max())
+        words = f"pixels {100 * step.moved:.1f} %\nlogits {changed:.2g}"
         axes.set_xlabel(words, fontsize=7, linespacing=1.25, labelpad=3)
 
 
-def show_image(axes: Any, image: Tensor, levels: int) -> None:
-    """An image (C, H, W) of 0 … levels − 1 on axes, its pixels as squares."""
+def _show_image(axes: Any, image: Tensor, levels: int, title: str, **options: Any) -> None:
+    """An image (C, H, W) of 0 … levels − 1 on axes, its pixels as squares, words above."""
     pixels = image.cpu().double().numpy().transpose(1, 2, 0) / (levels - 1)
     if pixels.shape[2] not in (1, 3):
         raise ValueError(f"expected an image of one channel or three; got {pixels.shape[2]}")
     pixels = np.broadcast_to(pixels, (*pixels.shape[:2], 3))
     axes.imshow(pixels, vmin=0, vmax=1, interpolation="nearest")
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    axes.set_title(title, fontsize=8.5, loc="center", pad=3, **options)

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from mintnet.analysis.reconstruction import Reconstruction
 
-WIDTH = 640
 LINE = (72, 100, 122, 255)  # a colour that shows between black images and between white ones
 
 
@@ -25,18 +24,14 @@ def image_grid(
     images: Tensor,
     levels: int = 256,
     columns: int | None = None,
-    width: int = WIDTH,
-    row_gaps: tuple[int, ...] = (),
+    width: int = 640,
+    paired: bool = False,
 ) -> Image:
-    """Images side by side with lines between, each pixel enlarged to a square.
+    """Images (N, C, H, W) uint8 side by side, each pixel enlarged to a square, lines between.
 
-    Args:
-        images: (N, C, H, W) uint8 with one channel or three.
-        levels: number of grey levels; the brightest, levels − 1, becomes white.
-        columns: images in a row; about a square if not given.
-        width: of the picture, about: pixels are enlarged by the whole number that comes nearest,
-            and never made smaller.
-        row_gaps: rows with a wider, transparent gap below them, counted from 0.
+    The brightest of the grey levels, levels − 1, becomes white. Without ``columns`` the grid is
+    about square. Pixels are enlarged by the whole number that brings the picture nearest to
+    ``width``. If ``paired``, every second row has a wider, transparent gap below it.
 
     Examples:
         >>> image_grid(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), levels=17, width=64).size
@@ -58,27 +53,23 @@ def image_grid(
     gap, h, w = max(2, scale // 2), h * scale, w * scale
     bright = (images.cpu().to(torch.float64) * (255 / (levels - 1))).round().to(torch.uint8)
     large = bright.repeat_interleave(scale, 2).repeat_interleave(scale, 3).expand(-1, 3, -1, -1)
-    tops = np.arange(rows) * (h + gap)
-    for row in row_gaps:
-        tops[row + 1 :] += 2 * gap
-    canvas = np.zeros((int(tops[-1]) + h, columns * (w + gap) - gap, 4), np.uint8)
+    tops = [row * (h + gap) + paired * (row // 2) * 2 * gap for row in range(rows)]
+    canvas = np.zeros((tops[-1] + h, columns * (w + gap) - gap, 4), np.uint8)
     for k, image in enumerate(large.numpy()):
         row, left = k // columns, k % columns * (w + gap)
-        top = int(tops[row])
-        above = 0 if row == 0 or row - 1 in row_gaps else gap
+        top, above = tops[row], 0 if row == 0 or (paired and row % 2 == 0) else gap
         canvas[top - above : top + h, max(0, left - gap) : left + w] = LINE
         canvas[top : top + h, left : left + w, :3] = image.transpose(1, 2, 0)
     return Image.fromarray(canvas)
 
 
-def paired_grid(found: Reconstruction, levels: int, most: int = 48, columns: int = 16) -> Image:
+def paired_grid(found: Reconstruction, levels: int, most: int = 48) -> Image:
     """Whole rows of originals, each above the row of their reconstructions (Fig. 4b)."""
-    columns = min(columns, len(found.originals), most)
+    columns = min(16, len(found.originals), most)
     shown = min(most, len(found.originals)) // columns * columns
     pairs = torch.stack([found.originals[:shown], found.images[:shown]])
     rows = [row for part in pairs.split(columns, dim=1) for row in part]
-    gaps = tuple(range(1, len(rows) - 1, 2))
-    return image_grid(torch.cat(rows), levels, columns, width=800, row_gaps=gaps)
+    return image_grid(torch.cat(rows), levels, columns, width=800, paired=True)
 
 
 def save_picture(picture: Image, path: str | Path) -> Path:

@@ -1,4 +1,4 @@
-"""The report: one page that holds everything it shows, from the template beside this file."""
+"""Pages that hold everything they show, from the templates beside this file, and their plots."""
 
 from __future__ import annotations
 
@@ -6,23 +6,33 @@ import base64
 import io
 import json
 import math
+from collections.abc import Iterable, Sequence
 from datetime import date
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+
 from mintnet.analysis.overview import Overview
+from mintnet.analysis.reconstruction import ErrorCurve
 from mintnet.figures.classification import evaluation_picture
 from mintnet.figures.grid import image_grid, paired_grid
-from mintnet.figures.plots import draw_error_curves, draw_metrics, series
-from mintnet.figures.style import DARK, LIGHT, Draw, render
+from mintnet.figures.style import DARK, LIGHT, Theme, render
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from PIL.Image import Image
 
+WARM, STRONGEST = (230, 60, 20), 6.0  # the colour of what is unusual, full at so many deviations
+Shown = tuple[dict[str, Any], Tensor, Tensor | None]
+"""Facts about a picture, the picture (C, H, W) uint8, and its standardised map (H, W)."""
 
-def build_page(overview: Overview) -> str:
-    """The page as text.
+
+def build_page(o: Overview) -> str:
+    """The report of a model as text.
 
     Examples:
         >>> "<h1>A model</h1>" in build_page(Overview("A model"))
@@ -30,23 +40,113 @@ def build_page(overview: Overview) -> str:
     """
     import mintnet
 
-    page: str = template("report.html.j2").render(
-        o=overview,
-        grid=lambda images, columns=None: embedded(image_grid(images, overview.levels, columns)),
-        pairs=lambda found: embedded(paired_grid(found, overview.levels)),
+    evaluation, draw = "", dict[str, Any]()
+    if o.accuracy is not None and o.images is not None:
+        picture = evaluation_picture(o.accuracy, o.images, o.levels, o.names, "")
+        evaluation = _data("png", picture)
+    figure, label = o.metric
+    if any(figure in row for row in o.metrics):
+        draw["training"] = partial(draw_metrics, rows=o.metrics, figure=figure, label=label)
+    if found := o.verification:
+        draw["curves"] = partial(draw_error_curves, curves=found.curves, reached=found.reached)
+    return _page(
+        "report.html.j2",
+        o=o,
+        grid=lambda images, columns=None: _embedded(image_grid(images, o.levels, columns)),
+        pairs=lambda found: _embedded(paired_grid(found, o.levels)),
         png=partial(_data, "png"),
-        uniform_bits=math.log2(overview.levels),
-        plots=_plots(overview),
-        evaluation=_evaluation(overview),
-        series=partial(series, overview.metrics, figure=overview.metric[0]),
-        configuration=json.dumps(overview.configuration, indent=1, default=str),
+        uniform_bits=math.log2(o.levels),
+        plots={  # for light and for dark paper
+            name: [_data("svg+xml", render(plot, theme, (8.0, 4.0))) for theme in (LIGHT, DARK)]
+            for name, plot in draw.items()
+        },
+        evaluation=evaluation,
+        series=partial(series, o.metrics, figure=figure),
+        configuration=json.dumps(o.configuration, indent=1, default=str),
         made=f"mintnet {mintnet.__version__} on {date.today():%d %B %Y}",
     )
-    return page
 
 
-def template(name: str) -> Any:
-    """A template of this folder."""
+def series(
+    rows: Sequence[dict[str, Any]], kind: str, figure: str = "bpd"
+) -> tuple[list[float], list[float]]:
+    """Steps and values of one figure of a run's metrics, where it is a finite number."""
+    known = [row for row in rows if row.get("kind") == kind]
+    known = [row for row in known if isinstance(row.get(figure), int | float)]
+    known = [row for row in known if math.isfinite(row[figure])]
+    return [float(row["step"]) for row in known], [float(row[figure]) for row in known]
+
+
+def draw_metrics(
+    axes: Axes,
+    theme: Theme,
+    rows: Sequence[dict[str, Any]],
+    figure: str = "bpd",
+    label: str = "bits per dimension",
+) -> None:
+    """Draw a figure in training and on held-out images; the first steep fall is cut off."""
+    shown: list[float] = []
+    kinds = (("train", "training"), ("validation", "held-out images"))
+    for (kind, name), colour in zip(kinds, theme.colours, strict=False):
+        steps, values = series(rows, kind, figure)
+        if steps:
+            style = "-" if kind == "train" or len(steps) > 40 else "o-"
+            axes.plot(steps, values, style, color=colour, label=name, markersize=4)
+            shown += values[len(values) // 20 :]
+    if shown:
+        room = 0.06 * (max(shown) - min(shown)) or 0.1
+        axes.set_ylim(min(shown) - room, max(shown) + room)
+        axes.legend()
+    axes.set_xlim(left=0)
+    axes.set(xlabel="step", ylabel=label)
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+
+
+def draw_error_curves(
+    axes: Axes, theme: Theme, curves: Sequence[ErrorCurve], reached: tuple[str, float]
+) -> None:
+    """Draw each curve with its band on logarithmic axes, and what another solver reached."""
+    for curve, colour in zip(curves, cycle(theme.colours), strict=False):
+        centre, spread = torch.tensor(curve.centre), torch.tensor(curve.spread)
+        band = (centre / spread, centre * spread)
+        axes.fill_between(curve.iterations, *band, color=colour, alpha=0.2, linewidth=0)
+        axes.plot(curve.iterations, centre, "o-", color=colour, markersize=4, label=curve.label)
+    axes.axhline(reached[1], color=theme.quiet, linestyle="--", label=reached[0])
+    ticks = curves[0].iterations
+    axes.set_xscale("log" if min(ticks) > 0 else "symlog")
+    axes.set_xticks(ticks, [str(count) for count in ticks])
+    axes.set_xticks([], minor=True)
+    axes.set(yscale="log", ylabel="reconstruction error ‖x − y‖² / D")
+    axes.set_xlabel("steps of Algorithm 1 in each layer")
+    axes.legend()
+
+
+def score_page(title: str, words: str, shown: Iterable[Shown], levels: int) -> str:
+    """The page of `mintnet score` as text: pictures with their maps as overlays, as given."""
+    cards = []
+    for facts, image, unusual in shown:
+        maps = [] if unusual is None else [overlay(image, unusual, levels)]
+        pair = torch.stack([image.expand(3, -1, -1), *maps])
+        cards.append((facts, _embedded(image_grid(pair, levels, len(pair), width=320))))
+    return _page("score.html.j2", title=title, words=words, cards=cards)
+
+
+def overlay(image: Tensor, unusual: Tensor, levels: int) -> Tensor:
+    """A dimmed grey picture with warm colour where nats are above the usual, (3, H, W) uint8.
+
+    Examples:
+        >>> black = torch.zeros(1, 1, 2, dtype=torch.uint8)
+        >>> overlay(black, torch.tensor([[0.0, 60.0]]), 256)[0]
+        tensor([[  0, 230]], dtype=torch.uint8)
+    """
+    grey = 0.6 * image.double().mean(0).expand(3, -1, -1)
+    colour = torch.tensor(WARM).double()[:, None, None] * ((levels - 1) / 255)
+    share = ((unusual - 1.0) / (STRONGEST - 1.0)).clamp(0, 1)
+    return torch.lerp(grey, colour.expand_as(grey), share.double()).round().to(torch.uint8)
+
+
+def _page(name: str, **content: Any) -> str:
+    """A template of this folder, filled."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -56,31 +156,10 @@ def template(name: str) -> Any:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    return environment.get_template(name)
+    return environment.get_template(name).render(**content)
 
 
-def _plots(overview: Overview) -> dict[str, list[str]]:
-    """Each plot twice, for light and for dark paper."""
-    draw: dict[str, Draw] = {}
-    figure, label = overview.metric
-    if any(figure in row for row in overview.metrics):
-        draw["training"] = partial(draw_metrics, rows=overview.metrics, figure=figure, label=label)
-    if found := overview.verification:
-        draw["curves"] = partial(draw_error_curves, curves=found.curves, reached=found.reached)
-    return {
-        name: [_data("svg+xml", render(plot, theme, (8.0, 4.0))) for theme in (LIGHT, DARK)]
-        for name, plot in draw.items()
-    }
-
-
-def _evaluation(o: Overview) -> str:
-    """The picture of a classifier's evaluation."""
-    if o.accuracy is None or o.images is None:
-        return ""
-    return _data("png", evaluation_picture(o.accuracy, o.images, o.levels, o.names, ""))
-
-
-def embedded(picture: Image) -> tuple[str, int, int]:
+def _embedded(picture: Image) -> tuple[str, int, int]:
     """A picture inside the page, with its width and height."""
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", optimize=True)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
-class Theme:
+class Theme(NamedTuple):
     """Colours of a plot."""
 
     paper: str  # behind the plot
@@ -37,23 +34,17 @@ SETTINGS: dict[Any, Any] = {
     "axes.titlesize": 12,
     "axes.titlelocation": "left",
     "axes.titlepad": 12,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
     "axes.facecolor": "none",
     "axes.axisbelow": True,
     "axes.grid": True,
     "grid.linewidth": 0.8,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
+    "legend.handlelength": 1.6,
     "lines.linewidth": 2,
     "lines.solid_capstyle": "round",
     "svg.hashsalt": "mintnet",  # the same file from the same data
-    "svg.fonttype": "path",
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    **dict.fromkeys([f"{axis}tick.{kind}.size" for axis in "xy" for kind in ("major", "minor")], 0),
 }
-
-Draw = Callable[["Axes", Theme], None]
 
 
 @contextmanager
@@ -63,7 +54,11 @@ def styled_figure(theme: Theme, size: tuple[float, float]) -> Iterator[Figure]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context({**SETTINGS, **_colours(theme)}):
+    quiet = ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    ink = ("axes.titlecolor", "text.color", "legend.labelcolor")
+    colours = {"grid.color": theme.grid, "savefig.facecolor": theme.paper}
+    colours |= dict.fromkeys(quiet, theme.quiet) | dict.fromkeys(ink, theme.ink)
+    with matplotlib.rc_context(SETTINGS | colours):
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)  # no window, whatever the user's own settings say
         yield figure
@@ -78,7 +73,10 @@ def saved(figure: Figure, kind: str = "png", dpi: int = 110, **options: Any) -> 
 
 
 def render(
-    draw: Draw, theme: Theme = LIGHT, size: tuple[float, float] = (7.0, 3.8), kind: str = "svg"
+    draw: Callable[[Any, Theme], None],
+    theme: Theme = LIGHT,
+    size: tuple[float, float] = (7.0, 3.8),
+    kind: str = "svg",
 ) -> bytes:
     """A plot as the bytes of an ``svg``, ``png`` or ``pdf`` file of that size in inches.
 
@@ -89,18 +87,3 @@ def render(
     with styled_figure(theme, size) as figure:
         draw(figure.add_subplot(), theme)
         return saved(figure, kind, dpi=160)
-
-
-def legend(axes: Axes, theme: Theme, **options: Any) -> None:
-    """A legend without a box."""
-    axes.legend(frameon=False, labelcolor=theme.ink, handlelength=1.6, **options)
-
-
-def _colours(theme: Theme) -> dict[Any, Any]:
-    quiet = ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    return {
-        **dict.fromkeys(quiet, theme.quiet),
-        **dict.fromkeys(("axes.titlecolor", "text.color"), theme.ink),
-        "grid.color": theme.grid,
-        "savefig.facecolor": theme.paper,
-    }

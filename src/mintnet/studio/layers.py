@@ -12,7 +12,7 @@ from PIL import Image
 
 from mintnet.analysis import layer_rows
 from mintnet.bijections import TriangularBijection
-from mintnet.figures.style import LIGHT, legend, render
+from mintnet.figures.style import LIGHT, render
 from mintnet.models import Flow
 from mintnet.solvers import FixedPoint, Wavefront
 from mintnet.studio.catalogue import Catalogue
@@ -61,7 +61,7 @@ def curves(catalogue: Catalogue, name: str, number: float, step: float) -> tuple
         axes.set_yscale("log")
         axes.set_xlabel("step")
         axes.set_ylabel("max |f(x) − z| / max |z|")
-        legend(axes, theme)
+        axes.legend()
 
     words = f"The wavefront: {exact.message}."
     return words, Image.open(io.BytesIO(render(draw, LIGHT, kind="png")))

@@ -22,7 +22,7 @@ def test_grid_pixels():
 
 def test_grid_in_colour_and_with_gaps():
     images = torch.arange(12, dtype=torch.uint8).reshape(4, 3, 1, 1)
-    picture = np.asarray(image_grid(images, columns=1, width=1, row_gaps=(1,)))
+    picture = np.asarray(image_grid(images, columns=1, width=1, paired=True))
     assert picture.shape == (4 + 3 * 2 + 4, 1, 4)
     assert (picture[4:10, 0, 3] == 0).all()
     assert picture[0, 0].tolist() == [0, 1, 2, 255] and picture[-1, 0].tolist() == [9, 10, 11, 255]

@@ -69,6 +69,7 @@ def test_an_inversion_that_fails_is_told(flow, images):
     found = overview(flow, data, "t", samples=2, solver=FixedPoint(max_steps=0))
     text = build_page(found)
     assert "could not be verified" in text and "Not drawn" in text and 'class="bad"' in text
+    assert "FixedPoint: 0 of 8 verified" in text and not all(h.good for h in found.headlines)
 
 
 def test_empty_parts_are_left_out():
