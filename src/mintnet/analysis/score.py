@@ -23,8 +23,8 @@ from torch import Tensor
 
 from mintnet.analysis.measure import STATISTICS, measure, texture
 from mintnet.models import Flow
-from mintnet.models.at_work import FEWEST
 from mintnet.models.batches import Progress
+from mintnet.models.storage import FEWEST
 
 MOST = 2000  # reference images
 FOLDS = 10

@@ -55,26 +55,24 @@ def join_solutions(solutions: Sequence[Solution]) -> Solution:
         return solutions[0]
     columns = zip(*(solution.parts for solution in solutions), strict=True)
     parts = tuple(join_solutions(column) for column in columns)
-    joined: dict[str, Any]
     joined = {name: torch.cat([getattr(each, name) for each in solutions]) for name in FIELDS}
-    return Solution(name=solutions[0].name, parts=parts, **joined)
+    return Solution(solutions[0].name, **joined, parts=parts)
 
 
-def reporting(solver: Solver | None, net: Bijection, batches: int, progress: Progress) -> Reporting:
-    """A solver that tells how many layers of how many in all batches are solved."""
+def reporting(solver: Solver | None, net: Bijection, times: int, progress: Progress) -> Reporting:
+    """A solver that tells how many layers are solved of those in so many batches."""
     check_solver(solver)
     layers = sum(isinstance(leaf, TriangularBijection) for leaf in net.leaves())
-    total, solved = layers * batches, count(1)
+    total, solved = layers * times, count(1)
     return Reporting(solver or Auto(), lambda: progress(next(solved), total))
 
 
-def in_batches(size: int, function: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
-    """``function`` of the inputs, that many samples at a time; None stays None.
+def batches(size: int, *inputs: Tensor | None) -> list[Any]:
+    """The inputs, that many samples at a time; None stays None.
 
-    While torch compiles or exports, it is of all at once: a traced graph has no loop.
+    While torch compiles or exports, all at once: a traced graph has no loop.
     """
     if torch.compiler.is_compiling():
-        return function(*inputs)
+        return [inputs]
     parts = [repeat(None) if tensor is None else tensor.split(size) for tensor in inputs]
-    results = [function(*batch) for batch in zip(*parts, strict=False)]
-    return results[0] if len(results) == 1 else torch.cat(results)
+    return list(zip(*parts, strict=False))

@@ -90,11 +90,6 @@ class DeepNet(Network):
         """All mixture layers, in the order in which they are applied."""
         return [leaf for leaf in self.leaves() if isinstance(leaf, MixtureLayer)]
 
-    def given(self, context: Tensor) -> Chain:
-        """The network for samples with this context, (batch, classes); it shares its weights."""
-        parts = self.leaves()
-        return Chain(*(p.given(context) if isinstance(p, MixtureLayer) else p for p in parts))
-
     @torch.no_grad()
     def initialize(self, x: Tensor, context: Tensor | None = None) -> None:
         """Layer after layer from images (batch, C, H, W), see `MixtureLayer.initialize`."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from mintnet.bijections import Bijection, MintLayer, MixtureLayer
@@ -52,13 +52,11 @@ def fast_transform(
         if isinstance(part, MintLayer):
             x, log_det = _compiled(mint_layer, compiled)(x, weights[part], *_shape_of(part))
         elif isinstance(part, RealNVPCoupling):
-            couple = _compiled(coupling_layer, compiled)
-            x, log_det = couple(x, *_coupling_parts(part), part.ordering.upper, dtype)
-        elif isinstance(part, MixtureLayer | GivenContext):
-            layer, context = (
-                (part.layer, part.context) if isinstance(part, GivenContext) else (part, None)
-            )
-            x, log_det = _compiled(mixture_layer, compiled)(x, layer, context, dtype)
+            x, log_det = _compiled(coupling_layer, compiled)(x, part, dtype)
+        elif isinstance(part, MixtureLayer):
+            x, log_det = _compiled(mixture_layer, compiled)(x, part, None, dtype)
+        elif isinstance(part, GivenContext):
+            x, log_det = _compiled(mixture_layer, compiled)(x, part.layer, part.context, dtype)
         else:
             x, log_det = part.transform(x)
         total = total + log_det
@@ -86,7 +84,7 @@ def fast_value(
     weights = _prepared_layers(leaves, dtype, compiled)
     for part in leaves:
         if isinstance(part, MintLayer):
-            x = _compiled(mint_value, compiled)(x, weights[part], *_shape_of(part))
+            x = _compiled(mint_value, compiled)(x, weights[part], *_shape_of(part)[1:])
         else:
             x = part.value(x)
     return x
@@ -130,14 +128,6 @@ def _prepared_layers(
 
 def _shape_of(layer: MintLayer) -> tuple[int, int, bool, str]:
     return layer.filters, layer.kernel_size, layer.ordering.upper, layer.activation_name
-
-
-def _coupling_parts(part: RealNVPCoupling) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """Weights and biases of the three convolutions of a coupling's own network, and its gain."""
-    layers = [layer for layer in part.modules() if isinstance(layer, nn.Conv2d)]
-    gain = cast(HalfNetwork, part.conditioner.network).log_gain
-    biases = [cast(Tensor, layer.bias) for layer in layers]
-    return [layer.weight for layer in layers], biases, gain
 
 
 @functools.cache
@@ -184,9 +174,7 @@ def mint_layer(
     return y, (t.permute(1, 2, 0) + copies.sum(-1)).log().flatten(1).sum(1)
 
 
-def mint_value(
-    x: Tensor, weights: Prepared, filters: int, size: int, upper: bool, activation: str
-) -> Tensor:
+def mint_value(x: Tensor, weights: Prepared, size: int, upper: bool, activation: str) -> Tensor:
     """Eq. 2 alone. Shapes: (batch, C, H, W) → (batch, C, H, W)."""
     return _eq2(x, weights, size, upper, activation)[0]
 
@@ -245,7 +233,7 @@ def prepared(
     product = own3[:, :, None] * w2[..., radius, radius] * own1[:, None, :]
     product = F.pad(torch.where(same, product, 0.0), (0, dead, 0, dead)).to(dtype)
     seen = seen_taps(channels, size, upper)
-    taps = slice(seen[0], seen[-1] + 1)
+    taps = slice(seen.start, seen.stop)
     if channels == 1:  # what the mask leaves lies in a rectangle of rows up to the centre
         w2 = w2[..., radius:, :] if upper else w2[..., : radius + 1, :]
     second = _channels_last(F.pad(w2, (0, 0, 0, 0, 0, dead, 0, dead)).to(dtype))
@@ -262,37 +250,27 @@ def prepared(
 
 
 def coupling_layer(
-    x: Tensor,
-    weights: Sequence[Tensor],
-    biases: Sequence[Tensor],
-    log_gain: Tensor,
-    upper: bool,
-    dtype: torch.dtype,
+    x: Tensor, coupling: RealNVPCoupling, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """y₁ = x₁, y₂ = σ(s(x₁)) ⊙ (x₂ + t(x₁)) with σ = exp(γ + 2 tanh(s / 2)), and Σ log σ.
-
-    γ is ``log_gain``, (C / 2,); with ``upper``, the second half moves the first.
-    """
+    """y₁ = x₁, y₂ = σ(s(x₁)) ⊙ (x₂ + t(x₁)) with σ = exp(γ + 2 tanh(s / 2)), and Σ log σ."""
+    half, upper = cast(HalfNetwork, coupling.conditioner.network), coupling.ordering.upper
     low, high = x.chunk(2, 1)
     read, moved = (high, low) if upper else (low, high)
-    hidden = read.to(dtype).contiguous(memory_format=torch.channels_last)
-    for weight, bias in zip(weights, biases, strict=True):
-        hidden = F.elu(hidden) if weight is not weights[0] else hidden
-        padding = weight.shape[-1] // 2
-        hidden = F.conv2d(hidden, weight.to(dtype), bias.to(dtype), padding=padding)
-    raw, shift = hidden.float().chunk(2, 1)
-    log_scale = log_gain[:, None, None] + 2.0 * torch.tanh(0.5 * raw)
+    with torch.autocast(x.device.type, dtype, enabled=dtype != x.dtype):
+        found = half.network(read.contiguous(memory_format=torch.channels_last))
+    raw, shift = found.to(x.dtype).chunk(2, 1)
+    log_scale = half.log_gain[:, None, None] + 2.0 * torch.tanh(0.5 * raw)
     moved = (moved + shift) * log_scale.exp()
     y = torch.cat([moved, read] if upper else [read, moved], 1)
     return y, log_scale.flatten(1).sum(1)
 
 
-def seen_taps(channels: int, size: int, upper: bool) -> list[int]:
+def seen_taps(channels: int, size: int, upper: bool) -> range:
     """The taps of a kernel, row by row, that the mask leaves to some pair of channels."""
-    taps = range(size * size)
+    taps, centre = range(size * size), size * size // 2
     if channels > 1:
-        return list(taps)
-    return [tap for tap in taps if (tap >= size * size // 2 if upper else tap <= size * size // 2)]
+        return taps
+    return taps[centre:] if upper else taps[: centre + 1]
 
 
 def scatter_taps(parts: Tensor, taps: Sequence[int], size: int) -> Tensor:

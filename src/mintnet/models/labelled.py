@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Self
 
 import torch
@@ -91,7 +91,7 @@ class ImageClassifier(Model):
         return images
 
     def describe(self) -> dict[str, Any]:
-        net, pixels = self.config.to_dict(), self.pixels.to_dict()
+        net, pixels = asdict(self.config), asdict(self.pixels)
         return {"kind": self.kind, "net": net, "pixels": pixels, "classes": self.classes}
 
     @classmethod

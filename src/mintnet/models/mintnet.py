@@ -10,7 +10,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from mintnet.bijections import Bijection, Chain, MintLayer, Squeeze, paired_mint
+from mintnet.bijections import Bijection, Chain, MintLayer, MixtureLayer, Squeeze, paired_mint
 from mintnet.flows import RealNVPCoupling
 from mintnet.flows.networks import HalfNetwork
 from mintnet.models.base import Config, Counts, Shape, Sizes, choose, parameter_count
@@ -86,6 +86,13 @@ class Network(Bijection):
 
     def leaves(self) -> list[Bijection]:
         return self.chain.leaves()
+
+    def given(self, context: Tensor | None) -> Bijection:
+        """The network for samples with this context, (batch, classes); it shares its weights."""
+        if context is None:
+            return self
+        parts = self.leaves()
+        return Chain(*(p.given(context) if isinstance(p, MixtureLayer) else p for p in parts))
 
     def parameter_count(self) -> int:
         """Weights that are not masked, and all other parameters."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypedDict
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -10,14 +10,6 @@ from torch import Tensor
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 Shape = tuple[int, ...]
 Seed = Annotated[int, (-(2**63), 2**63 - 1)]
-
-
-class Noise(TypedDict, total=False):
-    """What fixes the dequantization noise, see `Flow.log_prob`; a seed of None: none, u = 1/2."""
-
-    seed: int | None
-    draw: int
-    index: Tensor | None
 
 
 def uniform_noise(

@@ -22,6 +22,7 @@ OTHERS = {torch.int64: ("I64",), torch.bool: ("BOOL",)}
 WEIGHTS, CONFIG, SCORES = "model.safetensors", "config.json", "scores.safetensors"
 RANKS = {"statistics": 2, "edges": 1, "texture": 2, "position": 3}
 """The tensors of the scores of reference images, and how many axes they have."""
+FEWEST = 20  # reference images
 SHIPPED: dict[str, Path] = {
     folder.name: folder
     for folder in sorted((Path(__file__).parents[1] / "weights").glob("*"))

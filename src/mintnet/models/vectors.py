@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -104,7 +105,7 @@ class VectorFlow(Flow):
     restore = keep_scores = score
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": self.kind, "net": self.net.config.to_dict(), "base": self.base_name}
+        return {"kind": self.kind, "net": asdict(self.net.config), "base": self.base_name}
 
     @classmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
