@@ -32,9 +32,7 @@ def is_capturing(x: Tensor) -> bool:
 
 
 def capture(
-    run: Callable[[], Output],
-    device: torch.device,
-    state: Callable[[], Sequence[Tensor]] = tuple,
+    run: Callable[[], Output], device: torch.device, state: Callable[[], Sequence[Tensor]] = tuple
 ) -> Callable[[], Output]:
     """``run`` as a function that replays a CUDA graph and returns the same output tensors.
 

@@ -36,14 +36,14 @@ class _Pixels(BijectionTransform):
 class FlowDistribution(Distribution):
     r"""The distribution of the images of a density model.
 
-    A value is an image of D integers v in {0, …, L − 1}. With z ~ N(0, T² I) for the temperature T,
-    the model has a density p over dequantized pixels x = (v + u) / L, and by Jensen's inequality
+    A value is an image of D integers v in {0, …, L − 1}, with z ~ N(0, T² I) for the temperature T.
+    `log_prob` is, as that of the model, the mean over ``draws`` of uniform noise u of
 
-        log P(v) ≥ E_u [ log p((v + u) / L) ] − D log L,    u uniform in (0, 1)^D.
+        log p((v + u) / L) − D log L,
 
-    `log_prob` is the mean of the right-hand side over ``draws`` of u: a lower bound of log P(v) in
-    expectation, in nats, with gradients in the weights. Samples are uint8. Nothing can be
-    differentiated through integers: `dequantized` is the continuous distribution with `rsample`.
+    a lower bound of log P(v) in expectation, with gradients in the weights. Samples are uint8.
+    Nothing can be differentiated through integers: `dequantized` is the continuous distribution
+    with `rsample`.
 
     Args:
         temperature: T, for samples and likelihood alike.
@@ -118,13 +118,13 @@ class FlowDistribution(Distribution):
         )
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """A lower bound of log P(v), see the class. Shape: (…, C, H, W) → (…)."""
+        """A lower bound of log P(v). Shape: (…, C, H, W) → (…)."""
         if self._validate_args and not (isinstance(value, Tensor) and value.numel() == 0):
             self._validate_sample(value)  # which cannot look at empty tensors
         images = self._images(value)
         leading = images.shape[:-3]
-        shape = torch.broadcast_shapes(leading, self.batch_shape)
         flat = images.reshape(leading.numel(), *self.event_shape)
+        shape = torch.broadcast_shapes(leading, self.batch_shape)
         seed = int(torch.randint(2**31, ())) if self.seed is None else self.seed
         with true_float32():
             pixels = (self.flow.dequantize(flat, seed, draw) for draw in range(self.draws))
