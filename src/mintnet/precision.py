@@ -28,19 +28,10 @@ def true_float32() -> Iterator[None]:
         ...     torch.backends.cudnn.allow_tf32
         False
     """
+    global _inside, _before
     if torch.compiler.is_compiling():  # such settings are not part of a traced graph
         yield
         return
-    _enter()
-    try:
-        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-            yield
-    finally:
-        _leave()
-
-
-def _enter() -> None:
-    global _inside, _before
     convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
     with _changing:
         if _inside == 0:
@@ -48,12 +39,11 @@ def _enter() -> None:
         _inside += 1
         convolutions.allow_tf32 = products.allow_tf32 = False
         convolutions.benchmark = True
-
-
-def _leave() -> None:
-    global _inside
-    convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
-    with _changing:
-        _inside -= 1
-        if _inside == 0:
-            convolutions.allow_tf32, products.allow_tf32, convolutions.benchmark = _before
+    try:
+        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            yield
+    finally:
+        with _changing:
+            _inside -= 1
+            if _inside == 0:
+                convolutions.allow_tf32, products.allow_tf32, convolutions.benchmark = _before

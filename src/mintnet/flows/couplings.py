@@ -30,9 +30,8 @@ SCALES: dict[str, Callable[[Any], Any]] = {
 class AffineLayer(TriangularBijection):
     """y = σ(s(earlier entries)) ⊙ x + t(earlier entries).
 
-    With a positive σ the layer is onto whatever its weights are. A constructor calls
-    `require_proof` while the weights are random: with weights of 0 much is true by accident.
-    ``scale`` is the name of σ, None if it is always 1.
+    With a positive σ, whose name is ``scale``, it is onto whatever its weights are. A constructor
+    calls `require_proof` while the weights are random: with weights of 0 much is true by accident.
     """
 
     def __init__(self, shape: tuple[int, ...], ordering: Ordering, scale: str | None) -> None:
@@ -42,7 +41,6 @@ class AffineLayer(TriangularBijection):
         self.event_shape, self.ordering, self.scale_name = tuple(shape), ordering, scale
 
     def scale(self, v: Q) -> Q:
-        """σ(v)."""
         return SCALES[self.scale_name or "exp"](v)  # type: ignore[no-any-return]
 
     def slope_floor(self) -> tuple[Tensor, Tensor]:
@@ -57,7 +55,32 @@ class AffineLayer(TriangularBijection):
         return self.name if self.scale_name is None else f"{self.name}, scale {self.scale_name}"
 
 
-class NICECoupling(AffineLayer):
+class Coupling(AffineLayer):
+    """A layer that moves one half of the entries by what a network makes of the other half."""
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        partition: str,
+        upper: bool,
+        network: nn.Module | None,
+        hidden: int,
+        outputs: int,
+        scale: str | None = None,
+    ) -> None:
+        by_channel = partition == "channel"
+        if (shape[0] if by_channel else torch.Size(shape[-2:]).numel()) < 2:
+            raise ValueError(
+                f"a coupling needs two halves; samples of shape {tuple(shape)} have only one "
+                f"{'channel' if by_channel else 'place'}. Squeeze first, or take another partition."
+            )
+        network = network or plain_network(shape, hidden, outputs)
+        conditioner = HalfConditioner(network, partition, upper, outputs)
+        super().__init__(shape, conditioner.ordering, scale)
+        self.conditioner = conditioner
+
+
+class NICECoupling(Coupling):
     """y₁ = x₁, y₂ = x₂ + N(x₁) for any network N of one half (Dinh, Krueger and Bengio, 2014).
 
     In F with the first half ordered first: every slope is 1, so the volume is preserved.
@@ -80,9 +103,7 @@ class NICECoupling(AffineLayer):
         network: nn.Module | None = None,
         hidden: int = 64,
     ) -> None:
-        conditioner = _conditioner(shape, partition, upper, network, hidden, outputs=1)
-        super().__init__(shape, conditioner.ordering, None)
-        self.conditioner = conditioner
+        super().__init__(shape, partition, upper, network, hidden, outputs=1)
         self.require_proof()
 
     def function(self, x: Q) -> Q:
@@ -90,12 +111,12 @@ class NICECoupling(AffineLayer):
         return x + shift
 
 
-class RealNVPCoupling(AffineLayer):
+class RealNVPCoupling(Coupling):
     """y₁ = x₁, y₂ = σ(s(x₁)) ⊙ x₂ + t(x₁) with σ > 0 (Dinh et al., 2017).
 
     With ``centred``, y₂ = σ(s(x₁)) ⊙ (x₂ + t(x₁)). In F with the first half ordered first: slopes
-    are 1 and σ(s). Glow's coupling is this one with
-    ``partition="channel"`` and ``scale="sigmoid"``. Other arguments are those of `NICECoupling`.
+    are 1 and σ(s). Glow's coupling has ``partition="channel"`` and ``scale="sigmoid"``. Other
+    arguments are those of `NICECoupling`.
 
     Args:
         network: gives s and t, twice as many channels as come in. A `HalfNetwork` gives a
@@ -121,36 +142,14 @@ class RealNVPCoupling(AffineLayer):
         centred: bool = False,
     ) -> None:
         outputs = network.outputs if isinstance(network, HalfNetwork) else 2
-        conditioner = _conditioner(shape, partition, upper, network, hidden, outputs)
-        super().__init__(shape, conditioner.ordering, scale)
-        self.conditioner, self.centred = conditioner, centred
-        first = conditioner.first(self.event_shape).to(torch.get_default_dtype())
+        super().__init__(shape, partition, upper, network, hidden, outputs, scale)
+        self.centred = centred
+        first = self.conditioner.first(self.event_shape).to(torch.get_default_dtype())
         self.register_buffer("first", first, persistent=False)
         self.require_proof()
 
     def function(self, x: Q) -> Q:
         raw, shift, *gain = x.conditioned(self.conditioner)
-        scale = self.scale(raw)
-        if gain:
-            scale = scale * Exp()(gain[0])
+        scale = self.scale(raw) * Exp()(gain[0]) if gain else self.scale(raw)
         second = (x + shift) * scale if self.centred else x * scale + shift
         return self.first * x + (1 - self.first) * second  # type: ignore[no-any-return]
-
-
-def _conditioner(
-    shape: tuple[int, ...],
-    partition: str,
-    upper: bool,
-    network: nn.Module | None,
-    hidden: int,
-    outputs: int,
-) -> HalfConditioner:
-    """The network as a function of one half; raises if a half would be empty."""
-    by_channel = partition == "channel"
-    if (shape[0] if by_channel else torch.Size(shape[-2:]).numel()) < 2:
-        raise ValueError(
-            f"a coupling needs two halves; samples of shape {tuple(shape)} have only one "
-            f"{'channel' if by_channel else 'place'}. Squeeze first, or take another partition."
-        )
-    network = network or plain_network(shape, hidden, outputs)
-    return HalfConditioner(network, partition, upper, outputs)

@@ -16,9 +16,7 @@ from mintnet.solvers.gradient import attach_gradient
 STEPS = 2000
 """Iterations of the inverse at most: with a Lipschitz constant of 0.97 float64 needs 1200."""
 
-SETTLED, MOVED_LITTLE = 1e-9, 1e-2
-"""Shares of the norm: power iterations stop below the first, in training one is enough below the
-second."""
+SETTLED, MOVED_LITTLE = 1e-9, 1e-2  # shares of the norm: power iterations stop, one is enough
 
 
 class SpectralLinear(nn.Module):

@@ -32,9 +32,7 @@ class Config:
             object.__setattr__(self, name, check(getattr(self, name), kind, name))
         self.check_more()
         if (count := self.least_weights()) > MOST_WEIGHTS:
-            raise ValueError(
-                f"expected a network of at most {MOST_WEIGHTS:,} weights; got {count:,}"
-            )
+            raise ValueError(f"expected at most {MOST_WEIGHTS:,} weights; got {count:,}")
 
     def check_more(self) -> None:
         """Raise for what the types of the fields do not say."""
@@ -120,15 +118,15 @@ class Model(nn.Module, ABC):
     ) -> str:
         """Upload the model as user/model to the Hugging Face hub; gives the page's address.
 
-        A model card comes with it: ``figures``, such as {"bits per dimension": 0.98}, and samples
-        of a density model. Log in before, with ``hf auth login`` or HF_TOKEN.
+        Its card has ``figures``, such as {"bits per dimension": 0.98}, and samples of a density
+        model. Log in before, with ``hf auth login`` or HF_TOKEN.
         """
         from mintnet.models import hub
 
         return hub.push(self, name, figures or {}, private)
 
     def parameter_count(self) -> int:
-        """Weights that are not masked, and all other parameters."""
+        """Weights and biases, those that a mask holds at 0 left out."""
         return parameter_count(self)
 
     @property
@@ -143,10 +141,8 @@ class Model(nn.Module, ABC):
         """Raise unless these are images for this model: bytes, or also ``floating`` numbers."""
         name = type(self).__name__
         if not isinstance(images, Tensor):
-            raise TypeError(
-                f"{name} takes a tensor of images; got {type(images).__name__}: torch.from_numpy "
-                "makes one of an array"
-            )
+            what = f"{type(images).__name__}: torch.from_numpy makes one of an array"
+            raise TypeError(f"{name} takes a tensor of images; got {what}")
         more, got = "", tuple(images.shape)
         if got[1:] != self.shape:
             if len(got) == 4 and got[1] != self.shape[0]:

@@ -38,10 +38,7 @@ class MintNetConfig(Config):
     def check_more(self) -> None:
         self.check_stages("pairs", "filters")
         if self.couplings and len(self.pairs) == 1:
-            raise ValueError(
-                "couplings stand after squeezes, and a network of one stage has none: take more "
-                "stages, or no couplings"
-            )
+            raise ValueError("couplings stand after squeezes: take more than one stage, or none")
 
     def least_weights(self) -> int:
         couplings = 2 * (len(self.pairs) - 1) * self.couplings**2
@@ -50,8 +47,8 @@ class MintNetConfig(Config):
 
 def mint_weights(shape: Shape, pairs: Counts, filters: Sizes, kernel_size: int) -> int:
     """Weights of pairs of Mint layers, a lower bound: half of each second kernel, and t."""
-    kernels = ((shape[0] * 4**stage * k) ** 2 for stage, k in enumerate(filters))
-    each = (kernel * (kernel_size**2 + 1) + 2 * math.prod(shape) for kernel in kernels)
+    widths = (shape[0] * 4**stage * k for stage, k in enumerate(filters))
+    each = (width**2 * (kernel_size**2 + 1) + 2 * math.prod(shape) for width in widths)
     return sum(count * weights for count, weights in zip(pairs, each, strict=True))
 
 
@@ -95,12 +92,11 @@ class Network(Bijection):
         return Chain(*(p.given(context) if isinstance(p, MixtureLayer) else p for p in parts))
 
     def parameter_count(self) -> int:
-        """Weights that are not masked, and all other parameters."""
+        """Weights and biases, those that a mask holds at 0 left out."""
         return parameter_count(self)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """As of every bijection, in true float32 also under autocast."""
-        with true_float32():
+        with true_float32():  # also under autocast
             return super().forward(x)
 
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,5 +149,4 @@ class MintNet(Network):
         return MintNet(PRESETS[choose(name, PRESETS)])
 
     def layers(self) -> list[MintLayer]:
-        """All Mint layers, in the order in which they are applied."""
         return [module for module in self.modules() if isinstance(module, MintLayer)]

@@ -20,9 +20,8 @@ from torch import Tensor
 from mintnet.bijections import BatchNorm, Bijection, MintLayer
 from mintnet.files import is_there
 from mintnet.models.base import Size
-from mintnet.models.classifier import PIXELS, Classifier, ClassifierConfig
+from mintnet.models.classifier import PIXELS, Classifier, ClassifierConfig, Pixels
 from mintnet.models.flow import Flow
-from mintnet.models.labelled import Pixels
 from mintnet.models.mintnet import MintNetConfig
 from mintnet.models.storage import ModelFileError, check_size, check_tensor, load_torch
 from mintnet.schema import read_json

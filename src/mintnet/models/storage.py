@@ -99,10 +99,8 @@ def check_size(path: Path, weights: int) -> None:
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
     if 2 * weights > size:
-        raise ValueError(
-            f"net: expected a network that fits into {path.name}, which has {size:,} bytes; got "
-            f"one of at least {weights:,} weights"
-        )
+        fits = f"expected a network that fits into {path.name}, which has {size:,} bytes"
+        raise ValueError(f"net: {fits}; got one of at least {weights:,} weights")
 
 
 @torch.no_grad()
@@ -114,26 +112,20 @@ def load_weights(folder: str | Path, model: nn.Module) -> None:
             stored = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             if any(part.get_dtype() == "F64" for part in stored.values()):
                 model.double()  # a model keeps its precision; half precision is for storage alone
-            own = model.state_dict()
+            own, unlike = model.state_dict(), f"{path} does not fit {CONFIG}"
             if different := sorted(own.keys() ^ stored.keys()):
-                raise ModelFileError(
-                    f"{path} does not fit {CONFIG}: {len(different)} tensors differ in "
-                    f"name, the first is {different[0]}"
-                )
+                count = f"{len(different)} tensors differ in name"
+                raise ModelFileError(f"{unlike}: {count}, the first is {different[0]}")
             for name, tensor in own.items():
                 mask, kinds = masks.get(name), OTHERS.get(tensor.dtype, FLOATS)
                 shape = [int(mask.sum())] if mask is not None else list(tensor.shape)
-                got = stored[name].get_dtype(), stored[name].get_shape()
-                if got[0] not in kinds or got[1] != shape:
-                    raise ModelFileError(
-                        f"{path} does not fit {CONFIG}: {name}: expected "
-                        f"{' or '.join(kinds)} of shape {shape}; got {got[0]} of shape {got[1]}"
-                    )
-                value = file.get_tensor(name).to(tensor.dtype)
+                kind, got = stored[name].get_dtype(), stored[name].get_shape()
+                if kind not in kinds or got != shape:
+                    wanted = f"expected {' or '.join(kinds)} of shape {shape}"
+                    raise ModelFileError(f"{unlike}: {name}: {wanted}; got {kind} of shape {got}")
+                value = file.get_tensor(name).to(tensor)
                 check_numbers(value, f"{path}: {name}")
-                tensor.zero_()[... if mask is None else mask.to(tensor.device)] = value.to(
-                    tensor.device
-                )
+                tensor.zero_()[... if mask is None else mask.to(tensor.device)] = value
     except (SafetensorError, OSError) as error:
         raise ModelFileError(f"{path} is damaged: {' '.join(str(error).split())}") from error
 
@@ -159,11 +151,11 @@ def check_tensor(value: Any, rank: int, name: str) -> Tensor:
         fits = fits and value.is_floating_point() and value.element_size() > 1
         fits = fits and value.nbytes <= value.untyped_storage().nbytes()  # not expanded
     if not fits:
-        raise ModelFileError(
-            f"{name}: expected a tensor of {rank} axes, dense floating-point numbers; got {words}"
-        )
-    check_numbers(value.float(), name)
-    return value.float()  # type: ignore[no-any-return]
+        wanted = f"a tensor of {rank} axes, dense floating-point numbers"
+        raise ModelFileError(f"{name}: expected {wanted}; got {words}")
+    value = value.float()
+    check_numbers(value, name)
+    return value  # type: ignore[no-any-return]
 
 
 def check_numbers(value: Tensor, name: str) -> None:
@@ -197,9 +189,7 @@ def load_scores(folder: Path) -> dict[str, Tensor] | None:
         raise ModelFileError(f"{path} is damaged: {error}; delete it") from error
     if found.keys() - RANKS.keys() or "statistics" not in found:
         raise ModelFileError(f"{path}: expected {', '.join(RANKS)}; got {', '.join(found)}"[:300])
-    return {
-        name: check_tensor(value, RANKS[name], f"{path}: {name}") for name, value in found.items()
-    }
+    return {name: check_tensor(t, RANKS[name], f"{path}: {name}") for name, t in found.items()}
 
 
 def packed_state(model: nn.Module) -> dict[str, Tensor]:
