@@ -17,16 +17,10 @@ _before: tuple[bool, bool, bool] = (False, False, False)
 def true_float32() -> Iterator[None]:
     """Switch TF32 and autocast off inside: what is verified must be what is computed.
 
-    Recent GPUs round the factors of float32 products to 10 bits, and autocast computes in half
-    precision. Convolutions are chosen by measuring them once for each shape: by its own rules cuDNN
-    takes Fourier transforms for true float32 with many channels, which are ten times slower.
-    TF32 is a setting of the whole process; it is restored when the last thread has left. What
-    torch.compile or torch.export makes of a model runs with the settings of whoever calls it.
-
-    Examples:
-        >>> with true_float32():
-        ...     torch.backends.cudnn.allow_tf32
-        False
+    Convolutions are chosen by measuring them once for each shape: by its own rules cuDNN takes
+    Fourier transforms for true float32 with many channels, which are ten times slower. TF32 is a
+    setting of the whole process; it is restored when the last thread has left. What torch.compile
+    or torch.export makes of a model runs with the settings of whoever calls it.
     """
     global _inside, _before
     if torch.compiler.is_compiling():  # such settings are not part of a traced graph

@@ -9,8 +9,8 @@ import torch
 
 from mintnet import Flow, FlowDistribution
 from mintnet.analysis import interpolate
-from mintnet.models.base_distribution import BASES
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig
+from mintnet.models.noise import BASES
 from registry import away_from_zero
 
 

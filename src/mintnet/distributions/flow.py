@@ -11,10 +11,10 @@ from torch.distributions import Distribution, Independent, Normal, Uniform, cons
 from torch.distributions.transformed_distribution import TransformedDistribution
 from torch.distributions.transforms import SigmoidTransform
 
-from mintnet.bijections import AnalyticBijection
+from mintnet.bijections import EntrywiseBijection
 from mintnet.distributions.transform import BijectionTransform
 from mintnet.models import Flow
-from mintnet.models.base_distribution import BASES
+from mintnet.models.noise import BASES
 from mintnet.precision import true_float32
 from mintnet.solvers import Solver
 
@@ -22,15 +22,15 @@ Shape = torch.Size | list[int] | tuple[int, ...]
 
 
 class _Pixels(BijectionTransform):
-    """The map of the pixels, with the nearest pixel as its inverse.
+    """The map of the pixels with its formula as the inverse, which is not verified.
 
     No float32 is the logit's inverse near white, where numbers are farther apart than λ.
     """
 
+    bijection: EntrywiseBijection
+
     def _inverse(self, y: Tensor) -> Tensor:
-        pixels = self.bijection
-        assert isinstance(pixels, AnalyticBijection)
-        return pixels.invert(y)
+        return self.bijection.invert(y)
 
 
 class FlowDistribution(Distribution):
@@ -45,10 +45,8 @@ class FlowDistribution(Distribution):
     Nothing can be differentiated through integers: `dequantized` is the continuous distribution
     with `rsample`.
 
-    Args:
-        temperature: T, for samples and likelihood alike.
-        seed: of u, as in ``flow.log_prob``. None takes new noise each time, from torch's global
-            generator: what training wants.
+    ``seed`` is that of u, as in ``flow.log_prob``; None takes new noise each time, from torch's
+    global generator: what training wants.
 
     Examples:
         >>> import mintnet
@@ -70,10 +68,8 @@ class FlowDistribution(Distribution):
         validate_args: bool | None = None,
     ) -> None:
         if not isinstance(flow, Flow):
-            raise TypeError(
-                f"a FlowDistribution takes a mintnet.Flow; got {type(flow).__name__}. Bijections "
-                "go into a BijectionTransform."
-            )
+            got = f"{type(flow).__name__}. Bijections go into a BijectionTransform."
+            raise TypeError(f"a FlowDistribution takes a mintnet.Flow; got {got}")
         if len(flow.shape) != 3:
             raise TypeError(
                 "a FlowDistribution is one of images; of points, take a TransformedDistribution "
@@ -149,19 +145,15 @@ class FlowDistribution(Distribution):
         return TransformedDistribution(base, ways, validate_args=self._validate_args)
 
     def _tempered(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """What stands for z at temperature T: u / T in the place of u, where u is the normal code.
-
-        The log-determinant has what makes the density right: N(u; 0, T²) = N(u / T; 0, 1) / T.
-        """
+        """z at temperature T: u / T in the place of its normal code u; N(u; 0, T²) = N(u/T) / T."""
         z, log_det = self.flow.net.transform(y)
         if self.temperature == 1:
             return z, log_det
         base, normal = self.flow.base, BASES["normal"]
         u = base.to_normal(z)
         cool = base.from_normal(u / self.temperature)
-        change = base.log_prob(z) - base.log_prob(cool)
+        change = base.log_prob(z) - base.log_prob(cool) - math.log(self.temperature)
         change = change + normal.log_prob(u / self.temperature) - normal.log_prob(u)
-        change = change - math.log(self.temperature)
         return cool, log_det + change.flatten(1).sum(1)
 
     def _images(self, value: Tensor) -> Tensor:
@@ -180,6 +172,8 @@ class FlowDistribution(Distribution):
         return images
 
     def __repr__(self) -> str:
-        text = f"{self.flow.shape}, levels={self.flow.levels}, temperature={self.temperature}"
         batch = f", batch_shape={tuple(self.batch_shape)}" if self.batch_shape else ""
-        return f"FlowDistribution({text}{batch})"
+        text = (
+            f"{self.flow.shape}, levels={self.flow.levels}, temperature={self.temperature}{batch}"
+        )
+        return f"FlowDistribution({text})"

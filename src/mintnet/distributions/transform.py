@@ -19,10 +19,9 @@ class BijectionTransform(Transform, nn.Module):
     ``t.inv`` raises `InversionError` where the inverse is not verified, and has gradients in y and
     in the weights. It is a module with the weights of f, and runs in true float32 or float64.
 
-    Args:
-        cache_size: 1 to remember the last x, y and log-determinant while the weights stay.
-        event_dim: how many axes a sample has, for a bijection that takes any shape (`Flip`,
-            `Logit`): 3 if not given, as images have. 0 applies it to each entry.
+    With a ``cache_size`` of 1 it remembers the last x, y and log-determinant while the weights
+    stay. ``event_dim`` is the number of axes of a sample, for a bijection that takes any shape
+    (`Flip`, `Logit`): 3 if not given, as images have; 0 applies it to each entry.
 
     Shapes: (…, C, H, W) → (…, C', H', W') with any number of batch axes; log-determinant (…).
 
@@ -51,10 +50,9 @@ class BijectionTransform(Transform, nn.Module):
         event_dim: int | None = None,
     ) -> None:
         if not isinstance(bijection, Bijection):
-            raise TypeError(
-                f"a BijectionTransform takes a bijection; got {type(bijection).__name__}. Of a "
-                "density model that is flow.net; FlowDistribution(flow) takes all of it."
-            )
+            remedy = "Of a density model that is flow.net; FlowDistribution(flow) takes all of it."
+            got = f"{type(bijection).__name__}. {remedy}"
+            raise TypeError(f"a BijectionTransform takes a bijection; got {got}")
         if solver is not None and not isinstance(solver, Solver):
             raise TypeError(f"expected a solver such as mintnet.Auto(); got {solver!r}")
         super().__init__(cache_size=cache_size)
@@ -76,13 +74,10 @@ class BijectionTransform(Transform, nn.Module):
         solver, axes = self.solver, self._axes[0]
         return BijectionTransform(self.bijection, cache_size, solver=solver, event_dim=axes)
 
-    def forward_shape(self, shape: torch.Size) -> torch.Size:
-        return self._other_shape(shape, 0)
-
     def inverse_shape(self, shape: torch.Size) -> torch.Size:
-        return self._other_shape(shape, 1)
+        return self.forward_shape(shape, 1)
 
-    def _other_shape(self, shape: torch.Size, side: int) -> torch.Size:
+    def forward_shape(self, shape: torch.Size, side: int = 0) -> torch.Size:
         """The shape of y for that of x (side 0), or of x for that of y (side 1)."""
         shapes = self.bijection.event_shape, self.bijection.output_shape
         old, new, axes = shapes[side], shapes[1 - side], self._axes[side]
@@ -105,7 +100,6 @@ class BijectionTransform(Transform, nn.Module):
         return y, log_det
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """log |det J(x)|; y is not needed. Shape: the batch axes of x."""
         if not self._remembers(x, 0):
             return self._evaluate(x)[1]
         if self._last[2] is None:
@@ -133,7 +127,7 @@ class BijectionTransform(Transform, nn.Module):
         """x with its batch axes made into one, these axes, and the shape of its image."""
         if not isinstance(x, Tensor):
             raise ValueError(f"a BijectionTransform takes tensors; got {type(x).__name__}")
-        shape, cut = self._other_shape(x.shape, side), x.dim() - self._axes[side]
+        shape, cut = self.forward_shape(x.shape, side), x.dim() - self._axes[side]
         batch, event = x.shape[:cut], x.shape[cut:]
         return x.reshape(batch.numel(), *(event or (1,))), batch, shape
 

@@ -14,8 +14,7 @@ from mintnet.bijections.inverse import Inverse
 from mintnet.bijections.triangular import Q
 from mintnet.calculus import Conditioner, MaskedConv2d, MaskedLinear, Ordering, variable
 from mintnet.calculus.masks import check_positive
-from mintnet.flows.couplings import AffineLayer
-from mintnet.flows.networks import check_shape, set_to_zero
+from mintnet.flows.couplings import AffineLayer, check_shape, set_to_zero
 from mintnet.solvers import Evaluate
 
 DIRECTIONS = {
@@ -29,15 +28,10 @@ DIRECTIONS = {
 class MAF(AffineLayer):
     """yᵢ = σ(s(x₁, …, xᵢ₋₁)) · xᵢ + m(x₁, …, xᵢ₋₁) with σ > 0 (Papamakarios et al., 2017).
 
-    s and m come from masked dense layers (MADE) or masked convolutions, of which the first sees
-    strictly earlier entries: they have slope 0, and the layer is in F, affine in each entry.
-
-    Args:
-        shape: of one sample: (D,) for masked dense layers, (C, H, W) for masked convolutions.
-        filters: K; the hidden width is D · K, or C · K.
-        upper: see later entries instead of earlier ones.
-        activation: h, one of elu, tanh, sigmoid, softplus, leaky_relu.
-        scale: σ: exp, softplus, sigmoid, bounded; ``raw`` has no positive σ and is refused.
+    s and m come from masked dense layers (MADE) for shapes (D,), or masked convolutions for
+    (C, H, W), of width D · K or C · K for K = ``filters``. The first sees strictly earlier entries
+    (with ``upper``, later ones): s and m have slope 0, and the layer is in F, affine in each entry.
+    ``scale`` is σ: exp, softplus, sigmoid or bounded.
 
     Examples:
         >>> maf, x = MAF((5,), filters=2), torch.randn(3, 5)

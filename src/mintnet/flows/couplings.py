@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mintnet.bijections.triangular import Q, TriangularBijection
 from mintnet.calculus import Exp, HalfConditioner, Ordering, Sigmoid, Softplus, Tanh
-from mintnet.flows.networks import HalfNetwork, plain_network
+from mintnet.calculus.masks import check_positive
 from mintnet.solvers.base import no_slope_floor
 
 SCALES: dict[str, Callable[[Any], Any]] = {
@@ -21,10 +21,70 @@ SCALES: dict[str, Callable[[Any], Any]] = {
     "bounded": lambda v: Exp()(2.0 * Tanh()(0.5 * v)),
     "raw": lambda v: v + 1.0,
 }
-"""σ, the scale from what a network gives: positive, but for ``raw``, which is there to be refused.
+"""σ: positive, but for ``raw``, which is there to be refused; ``sigmoid`` is that of Glow."""
 
-``bounded`` lies between e⁻² and e²; ``sigmoid`` is the scale of Glow.
-"""
+
+def check_shape(shape: tuple[int, ...]) -> None:
+    """Raise unless it is the shape of a vector or an image."""
+    if len(shape) not in (1, 3) or min(shape) < 1:
+        raise ValueError(
+            f"expected the shape of a vector (D,) or an image (C, H, W); got {tuple(shape)}"
+        )
+
+
+class HalfNetwork(nn.Module):
+    """s and t for one half of the channels, by a `plain_network` of the other half, and a log-gain.
+
+    It computes only the channels that count. The gain, one number a channel, moves the middle of a
+    bounded scale. With ``upper`` it reads the second half.
+
+    Shapes: (batch, C, H, W) → (batch, 3 · C, H, W), 0 in the half that is read; C is even.
+    """
+
+    outputs = 3
+
+    def __init__(self, shape: tuple[int, int, int], hidden: int, upper: bool = False) -> None:
+        super().__init__()
+        if shape[0] % 2:
+            raise ValueError(f"two equal halves need an even number of channels; got {shape[0]}")
+        self.channels, self.upper = shape[0] // 2, upper
+        self.network = plain_network((self.channels, *shape[1:]), hidden, outputs=2)
+        self.log_gain = nn.Parameter(torch.zeros(self.channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        read = x[:, self.channels :] if self.upper else x[:, : self.channels]
+        found = self.network(read).unflatten(1, (2, self.channels))
+        gain = self.log_gain[:, None, None].expand_as(found[:, :1])
+        found = torch.cat([found, gain], 1)
+        none = torch.zeros_like(found)
+        return torch.cat([found, none] if self.upper else [none, found], 2).flatten(1, 2)
+
+
+def plain_network(shape: tuple[int, ...], hidden: int, outputs: int) -> nn.Module:
+    """Three layers with ELU, the last one 0, so that a fresh coupling is the identity.
+
+    Convolutions of 3 × 3, 1 × 1 and 3 × 3 for images (C, H, W), dense layers for vectors (D,).
+    """
+    check_shape(shape)
+    check_positive(hidden=hidden)
+    # The last layer is made first: fresh weights then depend on the seed as they always have.
+    last = layer(shape, hidden, outputs * shape[0])
+    first, middle = layer(shape, shape[0], hidden), layer(shape, hidden, hidden, 1)
+    set_to_zero(last)
+    return nn.Sequential(first, nn.ELU(), middle, nn.ELU(), last)
+
+
+def layer(shape: tuple[int, ...], into: int, out: int, kernel_size: int = 3) -> nn.Module:
+    """A dense layer for vectors (D,), a convolution that keeps the size for images (C, H, W)."""
+    if len(shape) == 1:
+        return nn.Linear(into, out)
+    return nn.Conv2d(into, out, kernel_size, padding=kernel_size // 2)
+
+
+def set_to_zero(module: nn.Module) -> None:
+    """Set all parameters to 0."""
+    for parameter in module.parameters():
+        nn.init.zeros_(parameter)
 
 
 class AffineLayer(TriangularBijection):
@@ -58,37 +118,23 @@ class AffineLayer(TriangularBijection):
 class Coupling(AffineLayer):
     """A layer that moves one half of the entries by what a network makes of the other half."""
 
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        partition: str,
-        upper: bool,
-        network: nn.Module | None,
-        hidden: int,
-        outputs: int,
-        scale: str | None = None,
-    ) -> None:
-        by_channel = partition == "channel"
+    def __init__(self, shape: tuple[int, ...], half: HalfConditioner, scale: str | None) -> None:
+        by_channel = half.partition == "channel"
         if (shape[0] if by_channel else torch.Size(shape[-2:]).numel()) < 2:
             raise ValueError(
                 f"a coupling needs two halves; samples of shape {tuple(shape)} have only one "
                 f"{'channel' if by_channel else 'place'}. Squeeze first, or take another partition."
             )
-        network = network or plain_network(shape, hidden, outputs)
-        conditioner = HalfConditioner(network, partition, upper, outputs)
-        super().__init__(shape, conditioner.ordering, scale)
-        self.conditioner = conditioner
+        super().__init__(shape, half.ordering, scale)
+        self.conditioner = half
 
 
 class NICECoupling(Coupling):
     """y₁ = x₁, y₂ = x₂ + N(x₁) for any network N of one half (Dinh, Krueger and Bengio, 2014).
 
-    In F with the first half ordered first: every slope is 1, so the volume is preserved.
-
-    Args:
-        partition: "checkerboard", or "channel" for the first half of the channels (or entries).
-        upper: the second half moves the first.
-        network: N; three layers of ``hidden`` channels if not given.
+    In F with the first half ordered first: every slope is 1, so the volume is preserved. Halves are
+    those of a "checkerboard", or by "channel" (or entry); with ``upper``, the second moves the
+    first. N has three layers of ``hidden`` channels if not given.
 
     Examples:
         >>> NICECoupling((4,), "channel").certify().message
@@ -103,7 +149,8 @@ class NICECoupling(Coupling):
         network: nn.Module | None = None,
         hidden: int = 64,
     ) -> None:
-        super().__init__(shape, partition, upper, network, hidden, outputs=1)
+        network = network or plain_network(shape, hidden, 1)
+        super().__init__(shape, HalfConditioner(network, partition, upper, 1), None)
         self.require_proof()
 
     def function(self, x: Q) -> Q:
@@ -116,12 +163,8 @@ class RealNVPCoupling(Coupling):
 
     With ``centred``, y₂ = σ(s(x₁)) ⊙ (x₂ + t(x₁)). In F with the first half ordered first: slopes
     are 1 and σ(s). Glow's coupling has ``partition="channel"`` and ``scale="sigmoid"``. Other
-    arguments are those of `NICECoupling`.
-
-    Args:
-        network: gives s and t, twice as many channels as come in. A `HalfNetwork` gives a
-            log-gain γ as well, and σ(s) becomes e^γ σ(s).
-        scale: σ: exp, softplus, sigmoid, bounded; ``raw`` has no positive σ and is refused.
+    arguments are those of `NICECoupling`; the network gives s and t, twice as many channels as come
+    in. A `HalfNetwork` gives a log-gain γ as well, and σ(s) becomes e^γ σ(s).
 
     Examples:
         >>> RealNVPCoupling((4,), "channel", scale="raw")  # doctest: +ELLIPSIS
@@ -141,8 +184,9 @@ class RealNVPCoupling(Coupling):
         scale: str = "bounded",
         centred: bool = False,
     ) -> None:
+        network = network or plain_network(shape, hidden, 2)
         outputs = network.outputs if isinstance(network, HalfNetwork) else 2
-        super().__init__(shape, partition, upper, network, hidden, outputs, scale)
+        super().__init__(shape, HalfConditioner(network, partition, upper, outputs), scale)
         self.centred = centred
         first = self.conditioner.first(self.event_shape).to(torch.get_default_dtype())
         self.register_buffer("first", first, persistent=False)

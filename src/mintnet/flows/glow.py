@@ -103,10 +103,8 @@ class ChannelPermutation(Permutation):
 
     def __init__(self, order: Tensor, shape: tuple[int, ...]) -> None:
         super().__init__()
-        if sorted(order.tolist()) != list(range(shape[0])):
-            raise ValueError(
-                f"expected each of the channels 0 to {shape[0] - 1} once; got {order.tolist()}"
-            )
+        if sorted(got := order.tolist()) != list(range(shape[0])):
+            raise ValueError(f"expected each of the channels 0 to {shape[0] - 1} once; got {got}")
         self.event_shape = tuple(shape)
         self.register_buffer("order", order.clone())
 

@@ -24,11 +24,10 @@ from torch import Tensor
 from mintnet.bijections import Bijection, Logit, Rescale
 from mintnet.bijections.base import EntrywiseBijection, check_input
 from mintnet.models.base import Levels, Model, Shape, choose
-from mintnet.models.base_distribution import BASES
 from mintnet.models.batches import Progress, Solving, batches, join_solutions, reporting
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet, Labels, one_hot
 from mintnet.models.mintnet import PRESETS, MintNet, MintNetConfig
-from mintnet.models.noise import Seed, check_index, uniform_noise
+from mintnet.models.noise import BASES, Seed, check_index, uniform_noise
 from mintnet.precision import true_float32
 from mintnet.schema import check
 from mintnet.solvers import REMEDY, Solution, Solver

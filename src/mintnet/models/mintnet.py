@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mintnet.bijections import Bijection, Chain, MintLayer, MixtureLayer, Squeeze, paired_mint
 from mintnet.flows import RealNVPCoupling
-from mintnet.flows.networks import HalfNetwork
+from mintnet.flows.couplings import HalfNetwork
 from mintnet.models.base import Config, Counts, Shape, Sizes, choose, parameter_count
 from mintnet.precision import true_float32
 from mintnet.solvers import Solution, Solver
