@@ -100,9 +100,9 @@ def with_slope(function: Map, x: Tensor) -> tuple[Tensor, Tensor]:
 def invert(
     name: str, parts: Iterable[Map], forward: Callable[[Tensor], tuple[Tensor, Any]], z: Tensor
 ) -> tuple[Tensor, Any]:
-    """x by the inverses of all parts, checked by ``forward(x)``: z again, and what else it gives.
+    """x for z, (batch, D), by the inverses of all parts, and what ``forward(x)`` gives beside z.
 
-    Raises `InversionError` if a sample does not come back to its z. Shape of z: (batch, D).
+    Raises `InversionError` if a sample does not come back to its z.
     """
     if z.dtype not in TOLERANCES:
         raise ValueError(f"samples are verified in float32 or float64; got {z.dtype}")
@@ -276,13 +276,11 @@ def accelerate(flow: Any) -> Any:
     elif _is(flow, "nflows", "Flow"):
         slow, whole = ("nflows", "AutoregressiveTransform"), flow._transform
     else:
-        kind = f"{type(flow).__module__}.{name}"
-        raise ValueError(f"accelerate takes a flow of zuko or nflows; got {kind}")
+        got = f"{type(flow).__module__}.{name}"
+        raise ValueError(f"accelerate takes a flow of zuko or nflows; got {got}")
     if not any(_is(part, *slow) for part in _parts(whole)):
-        raise ValueError(
-            f"{name} has no autoregressive layer that is slow to sample from, so that there is "
-            "nothing to accelerate; sample with the flow itself"
-        )
+        problem = "no autoregressive layer that is slow to sample from, nothing to accelerate"
+        raise ValueError(f"{name} has {problem}; sample with the flow itself")
     if slow[0] == "zuko":
         return ZukoFlow(flow) if isinstance(flow, nn.Module) else _with_fast_transform(flow)
     fast = copy.copy(flow)

@@ -68,8 +68,10 @@ class FlowDistribution(Distribution):
         validate_args: bool | None = None,
     ) -> None:
         if not isinstance(flow, Flow):
-            got = f"{type(flow).__name__}. Bijections go into a BijectionTransform."
-            raise TypeError(f"a FlowDistribution takes a mintnet.Flow; got {got}")
+            raise TypeError(
+                f"a FlowDistribution takes a mintnet.Flow; got {type(flow).__name__}. Bijections "
+                "go into a BijectionTransform."
+            )
         if len(flow.shape) != 3:
             raise TypeError(
                 "a FlowDistribution is one of images; of points, take a TransformedDistribution "

@@ -50,9 +50,10 @@ class BijectionTransform(Transform, nn.Module):
         event_dim: int | None = None,
     ) -> None:
         if not isinstance(bijection, Bijection):
-            remedy = "Of a density model that is flow.net; FlowDistribution(flow) takes all of it."
-            got = f"{type(bijection).__name__}. {remedy}"
-            raise TypeError(f"a BijectionTransform takes a bijection; got {got}")
+            raise TypeError(
+                f"a BijectionTransform takes a bijection; got {type(bijection).__name__}. Of a "
+                "density model that is flow.net; FlowDistribution(flow) takes all of it."
+            )
         if solver is not None and not isinstance(solver, Solver):
             raise TypeError(f"expected a solver such as mintnet.Auto(); got {solver!r}")
         super().__init__(cache_size=cache_size)
@@ -103,7 +104,7 @@ class BijectionTransform(Transform, nn.Module):
         if not self._remembers(x, 0):
             return self._evaluate(x)[1]
         if self._last[2] is None:
-            self._remember(*self._last[:2], self._evaluate(x)[1])
+            self._remember(x, self._last[1], self._evaluate(x)[1])
         return self._last[2]  # type: ignore[no-any-return]
 
     def _evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:

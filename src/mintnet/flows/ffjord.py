@@ -20,10 +20,6 @@ Dynamics = Callable[[Any, State], State]
 CORRECTIONS = 30  # of the inverse by what its image misses
 
 
-class MissingExtraError(ImportError, ValueError):
-    """Something needs a package that is not installed."""
-
-
 class Velocity(nn.Module):
     """v(t, x): three layers with tanh, of x and one more channel (or entry) that holds t."""
 
@@ -162,7 +158,7 @@ def _torchdiffeq() -> Any:
     try:
         import torchdiffeq
     except ImportError as error:
-        raise MissingExtraError(
+        raise ImportError(
             "the adaptive integrator of FFJORD needs torchdiffeq, which is not installed: pip "
             'install "mintnet[ffjord]", or choose method="rk4", which needs nothing'
         ) from error

@@ -141,8 +141,10 @@ class Model(nn.Module, ABC):
         """Raise unless these are images for this model: bytes, or also ``floating`` numbers."""
         name = type(self).__name__
         if not isinstance(images, Tensor):
-            what = f"{type(images).__name__}: torch.from_numpy makes one of an array"
-            raise TypeError(f"{name} takes a tensor of images; got {what}")
+            raise TypeError(
+                f"{name} takes a tensor of images; got {type(images).__name__}: torch.from_numpy "
+                "makes one of an array"
+            )
         more, got = "", tuple(images.shape)
         if got[1:] != self.shape:
             if len(got) == 4 and got[1] != self.shape[0]:

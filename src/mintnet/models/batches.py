@@ -55,8 +55,9 @@ def join_solutions(solutions: Sequence[Solution]) -> Solution:
         return solutions[0]
     columns = zip(*(solution.parts for solution in solutions), strict=True)
     parts = tuple(join_solutions(column) for column in columns)
+    joined: dict[str, Any]
     joined = {name: torch.cat([getattr(each, name) for each in solutions]) for name in FIELDS}
-    return Solution(solutions[0].name, **joined, parts=parts)
+    return Solution(name=solutions[0].name, parts=parts, **joined)
 
 
 def reporting(solver: Solver | None, net: Bijection, times: int, progress: Progress) -> Reporting:

@@ -8,7 +8,7 @@ from typing import Annotated, cast
 import torch
 from torch import Tensor
 
-from mintnet.bijections import Bijection, Chain, MixtureLayer
+from mintnet.bijections import Bijection, MixtureLayer
 from mintnet.graphs import is_capturing
 from mintnet.models.base import Config, Counts, Shape, Sizes
 from mintnet.models.mintnet import Network, in_stages
@@ -61,18 +61,15 @@ class DeepNet(Network):
     """
 
     def __init__(self, config: DeepConfig) -> None:
-        super().__init__()
-        self.config = config
-
         def layers(stage: int, shape: Shape) -> list[Bijection]:
             size = shape[0], config.filters[stage], shape[1:]
             depth = config.blocks[stage], config.components[stage]
             uppers = (bool(index % 2) for index in range(config.layers[stage]))
             return [MixtureLayer(*size, *depth, upper, config.classes) for upper in uppers]
 
-        self.event_shape = config.shape
         shape = cast(Shape, config.shape)  # a vector has one stage, and no sides to halve
-        self.chain = Chain(*in_stages(shape, len(config.layers), layers))
+        super().__init__(*in_stages(shape, len(config.layers), layers))
+        self.config = config
 
     def layers(self) -> list[MixtureLayer]:
         return [leaf for leaf in self.leaves() if isinstance(leaf, MixtureLayer)]

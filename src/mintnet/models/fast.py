@@ -42,7 +42,8 @@ def fast_transform(
     total = x.new_zeros(len(x))
     for part in leaves:
         if isinstance(part, MintLayer):
-            x, log_det = _compiled(mint_layer, compiled)(x, weights[part], *_shape_of(part))
+            form = part.filters, part.kernel_size, part.ordering.upper
+            x, log_det = _compiled(mint_layer, compiled)(x, weights[part], *form)
         elif isinstance(part, RealNVPCoupling):
             x, log_det = _compiled(coupling_layer, compiled)(x, part, dtype)
         elif isinstance(part, MixtureLayer):
@@ -76,7 +77,8 @@ def fast_value(
     weights = _prepared_layers(leaves, dtype, compiled)
     for part in leaves:
         if isinstance(part, MintLayer):
-            x = _compiled(mint_value, compiled)(x, weights[part], *_shape_of(part)[1:])
+            form = part.kernel_size, part.ordering.upper, part.activation_name
+            x = _compiled(mint_value, compiled)(x, weights[part], *form)
         else:
             x = part.value(x)
     return x
@@ -118,10 +120,6 @@ def _prepared_layers(
     return found
 
 
-def _shape_of(layer: MintLayer) -> tuple[int, int, bool, str]:
-    return layer.filters, layer.kernel_size, layer.ordering.upper, layer.activation_name
-
-
 @functools.cache
 def _compiled(function: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
     """A function of this module compiled, made when it is first asked for."""
@@ -154,10 +152,10 @@ class Prepared(NamedTuple):
 
 
 def mint_layer(
-    x: Tensor, weights: Prepared, filters: int, size: int, upper: bool, activation: str = "elu"
+    x: Tensor, weights: Prepared, filters: int, size: int, upper: bool
 ) -> tuple[Tensor, Tensor]:
     """Eq. 2 for ELU with K = ``filters``, R = ``size``, and the log of |diag J|, summed."""
-    y, v1, v2 = _eq2(x, weights, size, upper, activation)
+    y, v1, v2 = _eq2(x, weights, size, upper, "elu")
     channels, t = x.shape[1], weights.t
     d1, d2 = v1.clamp(max=0).exp(), v2.clamp(max=0).exp()
     mixed = d1.permute(0, 2, 3, 1) @ weights.product.mT
@@ -193,7 +191,8 @@ def _eq2(
     h2 = h(v2)
     if channels <= GATHERED:
         parts = (h2.permute(0, 2, 3, 1) @ third).unflatten(-1, (len(taps), channels))
-        sums = scatter_taps(parts, taps, size)
+        columns = zip(parts.unbind(3), taps, strict=True)
+        sums = torch.stack([_shifted(p.float(), [tap], size)[0] for p, tap in columns]).sum(0)
     else:
         sums = F.conv2d(h2, third, padding=radius).permute(0, 2, 3, 1)
     return t * x + sums.permute(0, 3, 1, 2) + b3[:, None, None], v1, v2
@@ -263,13 +262,6 @@ def seen_taps(channels: int, size: int, upper: bool) -> range:
     if channels > 1:
         return taps
     return taps[centre:] if upper else taps[: centre + 1]
-
-
-def scatter_taps(parts: Tensor, taps: Sequence[int], size: int) -> Tensor:
-    """Contributions of taps at their places, summed: (B, H, W, T, C) → (B, H, W, C)."""
-    columns = [part.float() for part in parts.unbind(3)]
-    brought = [_shifted(part, [tap], size)[0] for part, tap in zip(columns, taps, strict=True)]
-    return torch.stack(brought).sum(0)
 
 
 def _shifted(x: Tensor, taps: Sequence[int], size: int) -> list[Tensor]:

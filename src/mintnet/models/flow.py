@@ -90,12 +90,6 @@ class Flow(Model):
         return Flow(presets[name], lam, LEVELS.get(data, 256))
 
     @property
-    def logit(self) -> Logit:
-        """The map of the pixels, where it is the logit."""
-        assert isinstance(self.pixels, Logit)
-        return self.pixels
-
-    @property
     def classes(self) -> int:
         """The number of labels that the model is conditioned on, 0 for none."""
         return self.net.config.classes if isinstance(self.net, DeepNet) else 0
@@ -244,10 +238,7 @@ class Flow(Model):
         solver: Solver | None = None,
         **options: Unpack[Solving],
     ) -> Tensor:
-        """New images, uint8 (count, C, H, W): z from its distribution, through the inverse.
-
-        A class-conditional model without ``labels`` takes its classes by turns.
-        """
+        """New images, uint8 (count, C, H, W), by the inverse; without labels, classes by turns."""
         return self.decode(self.sample_latents(count, temperature, seed), solver, **options)
 
     def sample_latents(
@@ -304,10 +295,8 @@ class Flow(Model):
 
     def _check_precision(self) -> None:
         if self.dtype not in (torch.float32, torch.float64):
-            raise ValueError(
-                f"expected weights in float32 or float64, or a likelihood would be wrong; got "
-                f"{self.dtype}: take flow.float()"
-            )
+            wanted = "weights in float32 or float64, or a likelihood would be wrong"
+            raise ValueError(f"expected {wanted}; got {self.dtype}: take flow.float()")
 
     def _by_label(self, images: Tensor, *noise: Any, **options: Any) -> Tensor:
         """log p(image | label) of every label, (batch, classes)."""

@@ -130,7 +130,8 @@ def push(model: Model, name: str, figures: Mapping[str, object], private: bool) 
 
 def _public(about: dict[str, Any]) -> dict[str, Any]:
     """What others need to know of the training, without the names of folders."""
-    kept = {key: about[key] for key in ("preset", "data", "validation", "step") if key in about}
+    known = {"preset", "data", "validation", "step"}
+    kept = {key: value for key, value in about.items() if key in known}
     if isinstance(data := kept.get("data"), dict):
         kept["data"] = {key: value for key, value in data.items() if key != "folder"}
     return kept

@@ -23,12 +23,8 @@ WEIGHTS, CONFIG, SCORES = "model.safetensors", "config.json", "scores.safetensor
 RANKS = {"statistics": 2, "edges": 1, "texture": 2, "position": 3}
 """The tensors of the scores of reference images, and how many axes they have."""
 FEWEST = 20  # reference images
-SHIPPED: dict[str, Path] = {
-    folder.name: folder
-    for folder in sorted((Path(__file__).parents[1] / "weights").glob("*"))
-    if (folder / CONFIG).is_file()
-}
-"""Models that come with the package, by the name that the command line has for them."""
+_configs = sorted((Path(__file__).parents[1] / "weights").glob(f"*/{CONFIG}"))
+SHIPPED = {config.parent.name: config.parent for config in _configs}  # models of the package
 
 
 class ModelFileError(ValueError):
@@ -168,19 +164,18 @@ def check_numbers(value: Tensor, name: str) -> None:
 
 def save_scores(folder: str | Path, scores: dict[str, Tensor] | None) -> None:
     """Write the scores of reference images beside the weights; None removes them."""
-    path = Path(folder) / SCORES
+    path = Path(folder, SCORES)
     if scores is None:
         path.unlink(missing_ok=True)
         return
     with whole_file(path) as part:
         save_file(scores, part)
-        part.chmod((path.parent / CONFIG).stat().st_mode)
+        part.chmod(Path(folder, CONFIG).stat().st_mode)
 
 
 def load_scores(folder: Path) -> dict[str, Tensor] | None:
     """The scores of reference images, where a model has them."""
-    path = folder / SCORES
-    if not is_there(path):
+    if not is_there(path := folder / SCORES):
         return None
     try:
         readable_size(path)  # refuses pipes and devices

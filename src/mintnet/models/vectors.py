@@ -98,7 +98,7 @@ class VectorFlow(Flow):
     def from_description(cls, config: dict[str, Any]) -> Self:
         net = config["net"]
         sizes = net.shape, net.layers, net.filters, net.blocks, net.components
-        return cls(*(size for (size,) in sizes), net.classes, config["base"])
+        return cls(*(size for (size,) in sizes), classes=net.classes, base=config["base"])
 
 
 class TableModel(Model):
