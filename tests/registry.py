@@ -292,6 +292,7 @@ def _cases() -> list[Case]:
         unit("logit-1e-6", lambda: mn.Logit(1e-6), (1, 3, 3)),
         unit("logit-centred", lambda: mn.Logit(0.01, centre=-4.0), (1, 2, 3)),
         unit("logit-0.05", lambda: mn.Logit(0.05), (2, 2, 3)),
+        unit("rescale", mn.Rescale, (1, 2, 3)),
         _mixture("grey", 1, False),
         _mixture("colour", 3, False),
         _mixture("upper", 2, True),

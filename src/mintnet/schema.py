@@ -72,7 +72,8 @@ def check(value: Any, kind: Any, name: str = "") -> Any:
     elif _fields(kind) and isinstance(value, dict):
         return _object(value, kind, name)
     elif kind in (int, float):
-        number, most = (Integral, 2**64) if kind is int else (Real, 1e300)
+        number: Any = Integral if kind is int else Real
+        most = 2**64 if kind is int else 1e300
         if isinstance(value, number) and not isinstance(value, bool) and -most < value < most:
             return kind(value)
     elif not _fields(kind) and isinstance(value, origin or kind):

@@ -98,7 +98,9 @@ class VectorFlow(Flow):
     def from_description(cls, config: dict[str, Any]) -> Self:
         net = config["net"]
         sizes = net.shape, net.layers, net.filters, net.blocks, net.components
-        return cls(*(size for (size,) in sizes), classes=net.classes, base=config["base"])
+        dimensions, layers, filters, blocks, components = (size for (size,) in sizes)
+        form = layers, filters, blocks, components, net.classes
+        return cls(dimensions, *form, base=config["base"])
 
 
 class TableModel(Model):
