@@ -85,10 +85,8 @@ def capture(
 
 @contextmanager
 def _generator_restored(device: torch.device) -> Iterator[None]:
-    """If a capture fails, random numbers can still be drawn on the GPU.
-
-    torch (2.11) leaves the generator in capturing mode when a capture breaks off, and refuses
-    each later ``randn``. A copy of the generator's state is not capturing.
+    """If a capture breaks off, torch (2.11) leaves the generator capturing, and refuses each later
+    ``randn``. A copy of the generator's state is not capturing.
     """
     try:
         yield

@@ -251,10 +251,9 @@ def _check_mode(flow: nn.Module) -> None:
 def accelerate(flow: Any) -> Any:
     """A flow of zuko or nflows with faster samples, each verified; its weights are shared.
 
-    Autoregressive layers are inverted by Jacobi's iteration x ← τ⁻¹(y; h(x)), other parts by their
-    own inverse. A sample x of the noise z is returned if the flow maps it to z again,
-    max |f(x) − z| ≤ 10⁻³ max |z| (10⁻⁹ in float64); else `InversionError` is raised. Gradients are
-    implicit: they need no memory for passes.
+    Autoregressive layers are inverted by Jacobi's iteration, other parts by their own inverse. A
+    sample x of the noise z is returned if max |f(x) − z| ≤ 10⁻³ max |z| (10⁻⁹ in float64); else
+    `InversionError` is raised. Gradients are implicit: they need no memory for passes.
 
     ``flow`` is a ``zuko.flows.Flow``, a distribution that it gave, or an ``nflows.flows.Flow``, and
     the result is used like it, with the same log-densities: of zuko ``fast()``, ``fast(c)``, or in

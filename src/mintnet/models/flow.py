@@ -24,7 +24,7 @@ from torch import Tensor
 from mintnet.bijections import Bijection, Logit, Rescale
 from mintnet.bijections.base import EntrywiseBijection, check_input
 from mintnet.models.base import Levels, Model, Shape, choose
-from mintnet.models.batches import Progress, Solving, batches, join_solutions, reporting
+from mintnet.models.batches import Progress, Reporting, Solving, batches, join_solutions
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet, Labels, one_hot
 from mintnet.models.mintnet import PRESETS, MintNet, MintNetConfig
 from mintnet.models.noise import BASES, Seed, check_index, uniform_noise
@@ -335,6 +335,6 @@ class Flow(Model):
         size = check(batch_size, Count | None, "batch_size") or self.batch_size
         parts = batches(size, z, self.context(labels, len(z)))
         if progress is not None:
-            solver = reporting(solver, self.net, len(parts), progress)
+            solver = Reporting(solver, self.net, len(parts), progress)
         for part, given in parts:
             yield self.given(given).solve(part, solver)
