@@ -33,9 +33,8 @@ from mintnet.cli.output import console
 from mintnet.data import ImageData, load
 from mintnet.graphs import capture
 from mintnet.models.base import parameter_count
-from mintnet.models.base_distribution import Normal
 from mintnet.models.flow import LAMBDAS
-from mintnet.models.noise import uniform_noise
+from mintnet.models.noise import Normal, uniform_noise
 from mintnet.precision import true_float32
 
 from .networks import FAMILIES, family_net

@@ -6,7 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median, quantiles
 from typing import Annotated, Any
 
@@ -92,7 +92,7 @@ def bench_train(
                 rows[-1]["tflops_unmasked"] = rows[-1]["images_per_second"] * work / 1e12
     return {
         "preset": preset,
-        "net": flow.net.config.to_dict(),
+        "net": asdict(flow.net.config),
         "gflop_an_image": work / 1e9,
         "matrix_product_tflops": matrix_product_flops(device) / 1e12,
         "machine": machine(device),

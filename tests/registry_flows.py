@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import mintnet as mn
-from mintnet.flows.networks import HalfNetwork
+from mintnet.flows.couplings import HalfNetwork
 
 
 @dataclass(frozen=True)

@@ -1,38 +1,10 @@
 """Invertible networks built from triangular blocks (MintNet, NeurIPS 2019)."""
 
-from mintnet.bijections import (
-    ActNorm,
-    BatchNorm,
-    Bijection,
-    Chain,
-    Composed,
-    Flip,
-    Inverse,
-    Logit,
-    MintLayer,
-    MixtureLayer,
-    Reshape,
-    Squeeze,
-    paired_mint,
-)
+from mintnet import bijections, flows
+from mintnet.bijections import *  # noqa: F403
 from mintnet.calculus import NotProvedError, OrderingError, Proof, certify, variable
 from mintnet.distributions import BijectionTransform, FlowDistribution, accelerate
-from mintnet.flows import (
-    FFJORD,
-    MAF,
-    ChannelPermutation,
-    EmergingFactor,
-    EntryScaling,
-    IResNetBlock,
-    MaCowLayer,
-    NICECoupling,
-    RealNVPCoupling,
-    emerging_convolution,
-    glow_step,
-    iaf,
-    invertible_1x1,
-    macow_unit,
-)
+from mintnet.flows import *  # noqa: F403
 from mintnet.models import Classifier, Flow, MintNet, ResNet, VectorFlow, import_original
 from mintnet.solvers import (
     Auto,
@@ -49,54 +21,29 @@ from mintnet.solvers import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "FFJORD",
-    "MAF",
-    "ActNorm",
     "Auto",
-    "BatchNorm",
-    "Bijection",
     "BijectionTransform",
     "Bisection",
-    "Chain",
-    "ChannelPermutation",
     "Classifier",
-    "Composed",
-    "EmergingFactor",
-    "EntryScaling",
     "FixedPoint",
-    "Flip",
     "Flow",
     "FlowDistribution",
-    "IResNetBlock",
-    "Inverse",
     "InversionError",
-    "Logit",
-    "MaCowLayer",
-    "MintLayer",
     "MintNet",
-    "MixtureLayer",
-    "NICECoupling",
     "NotProvedError",
     "OrderingError",
     "Proof",
-    "RealNVPCoupling",
     "ResNet",
-    "Reshape",
     "ResidualIteration",
     "Solution",
-    "Squeeze",
     "Status",
     "StructureError",
     "VectorFlow",
     "Wavefront",
     "accelerate",
     "certify",
-    "emerging_convolution",
-    "glow_step",
-    "iaf",
     "import_original",
-    "invertible_1x1",
-    "macow_unit",
-    "paired_mint",
     "variable",
 ]
+__all__ += bijections.__all__
+__all__ += flows.__all__

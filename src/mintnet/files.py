@@ -21,15 +21,14 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     That is a file of the same name in a hidden neighbour folder. At the end it is forced to disk
     and takes its place: whenever the power or the process goes, either the old file is there or
-    the new one. After an exception the old one stays. What the disk has to say names ``path``.
-    A device or a pipe is not replaced: what was written goes into it at the end.
+    the new one. What the disk has to say names ``path``. A device or a pipe is not replaced: what
+    was written goes into it at the end.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         special = is_special(path)
-        with tempfile.TemporaryDirectory(
-            prefix=SCRATCH, dir=None if special else path.parent
-        ) as folder:
+        place = None if special else path.parent
+        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=place) as folder:
             part = Path(folder, path.name)
             yield part
             if special:
@@ -79,7 +78,7 @@ def readable_size(path: Path) -> int:
 
 
 def sha256(path: Path) -> str:
-    """The hash by which a file is known to be the one that was meant."""
+    """The hash of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

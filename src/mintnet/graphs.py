@@ -1,7 +1,6 @@
 """CUDA graphs: capture what a function launches on a GPU once, replay it in one launch.
 
-Training steps and solvers share this file. On other devices a function is its own replay, so that
-the same code runs, and is tested, without a GPU.
+Training steps and solvers share this file. On other devices a function is its own replay.
 """
 
 from __future__ import annotations
@@ -32,29 +31,16 @@ def is_capturing(x: Tensor) -> bool:
 
 
 def capture(
-    run: Callable[[], Output],
-    device: torch.device,
-    state: Callable[[], Sequence[Tensor]] = tuple,
+    run: Callable[[], Output], device: torch.device, state: Callable[[], Sequence[Tensor]] = tuple
 ) -> Callable[[], Output]:
     """``run`` as a function that replays a CUDA graph and returns the same output tensors.
 
     ``run`` takes its inputs from tensors that stay where they are and reads nothing back to the
-    host. It runs three times before the capture, so that libraries have chosen their algorithms;
-    afterwards the tensors of ``state()`` are put back as they were, and tensors that ``state()``
-    lists only after these runs (the moments of an optimizer) are set to 0.
+    host. It runs three times before the capture, so that libraries have chosen their algorithms.
+    ``state()`` lists all tensors that it changes in place and that outlive a call: afterwards they
+    are put back as they were, and those listed only then (the moments of an optimizer) set to 0.
 
     Where there is no GPU this is ``run`` itself, and where the capture fails too, with a warning.
-
-    Args:
-        run: what is captured.
-        device: where it runs.
-        state: all tensors that ``run`` changes in place and that outlive a call.
-
-    Examples:
-        >>> x = torch.zeros(())
-        >>> step = capture(lambda: x.add_(1), torch.device("cpu"), lambda: [x])
-        >>> step(), step()
-        (tensor(2.), tensor(2.))
     """
     if device.type != "cuda":
         return run
@@ -99,10 +85,8 @@ def capture(
 
 @contextmanager
 def _generator_restored(device: torch.device) -> Iterator[None]:
-    """If a capture fails, random numbers can still be drawn on the GPU.
-
-    torch (2.11) leaves the generator in capturing mode when a capture breaks off, and refuses
-    each later ``randn``. A copy of the generator's state is not capturing.
+    """If a capture breaks off, torch (2.11) leaves the generator capturing, and refuses each later
+    ``randn``. A copy of the generator's state is not capturing.
     """
     try:
         yield
@@ -115,7 +99,6 @@ def _generator_restored(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _convolutions_chosen_by_timing() -> Iterator[None]:
-    """Let cuDNN time its algorithms once for each shape and take the fastest."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:

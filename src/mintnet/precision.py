@@ -17,30 +17,15 @@ _before: tuple[bool, bool, bool] = (False, False, False)
 def true_float32() -> Iterator[None]:
     """Switch TF32 and autocast off inside: what is verified must be what is computed.
 
-    Recent GPUs round the factors of float32 products to 10 bits, and autocast computes in half
-    precision. Convolutions are chosen by measuring them once for each shape: by its own rules cuDNN
-    takes Fourier transforms for true float32 with many channels, which are ten times slower.
-    TF32 is a setting of the whole process; it is restored when the last thread has left. What
-    torch.compile or torch.export makes of a model runs with the settings of whoever calls it.
-
-    Examples:
-        >>> with true_float32():
-        ...     torch.backends.cudnn.allow_tf32
-        False
+    Convolutions are chosen by measuring them once for each shape: by its own rules cuDNN takes
+    Fourier transforms for true float32 with many channels, which are ten times slower. TF32 is a
+    setting of the whole process; it is restored when the last thread has left. What torch.compile
+    or torch.export makes of a model runs with the settings of whoever calls it.
     """
+    global _inside, _before
     if torch.compiler.is_compiling():  # such settings are not part of a traced graph
         yield
         return
-    _enter()
-    try:
-        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-            yield
-    finally:
-        _leave()
-
-
-def _enter() -> None:
-    global _inside, _before
     convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
     with _changing:
         if _inside == 0:
@@ -48,12 +33,11 @@ def _enter() -> None:
         _inside += 1
         convolutions.allow_tf32 = products.allow_tf32 = False
         convolutions.benchmark = True
-
-
-def _leave() -> None:
-    global _inside
-    convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
-    with _changing:
-        _inside -= 1
-        if _inside == 0:
-            convolutions.allow_tf32, products.allow_tf32, convolutions.benchmark = _before
+    try:
+        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+            yield
+    finally:
+        with _changing:
+            _inside -= 1
+            if _inside == 0:
+                convolutions.allow_tf32, products.allow_tf32, convolutions.benchmark = _before

@@ -18,8 +18,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from mintnet.files import readable_size
 
-LARGEST_JSON = 2**24
-"""Bytes of a JSON file at most."""
+LARGEST_JSON = 2**24  # bytes
 _WORDS = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false"}
 _WORDS |= {dict: "an object", type(None): "nothing"}
 
@@ -73,11 +72,15 @@ def check(value: Any, kind: Any, name: str = "") -> Any:
     elif _fields(kind) and isinstance(value, dict):
         return _object(value, kind, name)
     elif kind in (int, float):
-        if _is_number(value, Integral if kind is int else Real):
+        number: Any = Integral if kind is int else Real
+        most = 2**64 if kind is int else 1e300
+        if isinstance(value, number) and not isinstance(value, bool) and -most < value < most:
             return kind(value)
     elif not _fields(kind) and isinstance(value, origin or kind):
         return value
-    raise ValueError(f"{name}: expected {_words(kind)}; got {_shown(value)}".removeprefix(": "))
+    shown = "nothing" if value is None else repr(value)
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+    raise ValueError(f"{name}: expected {_words(kind)}; got {shown}".removeprefix(": "))
 
 
 def _object(value: dict[str, Any], kind: Any, name: str) -> Any:
@@ -96,12 +99,6 @@ def _object(value: dict[str, Any], kind: Any, name: str) -> Any:
     return {**value, **{n: v for n, v in found.items() if n in value or v is not None}}
 
 
-def _is_number(value: Any, kind: type) -> bool:
-    most = 2**64 if kind is Integral else 1e300
-    known = isinstance(value, kind) and not isinstance(value, bool)
-    return known and bool(-most < value < most)
-
-
 def _fields(kind: Any) -> dict[str, Any]:
     if isinstance(kind, dict):
         return kind
@@ -113,16 +110,10 @@ def _words(kind: Any) -> str:
     if origin is Annotated:
         return f"{_words(args[0])} from {args[1][0]:,} to {args[1][1]:,}"
     if origin is tuple:
-        return (
-            f"a list of {len(args)}" if args[-1] is not ... else f"a list, each {_words(args[0])}"
-        )
+        each = _words(args[0])
+        return f"a list, each {each}" if args[-1] is ... else f"a list of {len(args)}"
     if origin in (Union, UnionType):
         return " or ".join(map(_words, args))
     if origin is Literal:
         return " or ".join(map(str, args))
     return "an object" if isinstance(kind, dict) else _WORDS.get(origin or kind, "an object")
-
-
-def _shown(value: Any) -> str:
-    text = "nothing" if value is None else repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

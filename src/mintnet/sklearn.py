@@ -18,11 +18,8 @@ class FlowDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
     """The density of the rows of a table, by the mean of several small flows of mixture layers.
 
     Columns are scaled, training ends early by held-out rows, and the same ``random_state`` gives
-    the same model. All other parameters are those of `mintnet.tables.fit_table`.
-
-    Attributes:
-        model_: the fitted `TableModel`, which has ``save``.
-        n_features_in_: D.
+    the same model. All other parameters are those of `mintnet.tables.fit_table`. ``model_`` is the
+    fitted `TableModel`, which has ``save``.
 
     Examples:
         >>> rows = np.random.default_rng(0).normal(size=(60, 2))

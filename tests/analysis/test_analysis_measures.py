@@ -59,7 +59,7 @@ def test_failed_inversions_have_no_good_figures(monkeypatch):
 
 def test_pixel_error_by_hand(flow):
     black = torch.zeros(1, 1, 4, 4, dtype=torch.uint8)
-    y, _ = flow.logit.transform(torch.full((1, 1, 4, 4), 0.5 / 17 + 0.1))
+    y, _ = flow.pixels.transform(torch.full((1, 1, 4, 4), 0.5 / 17 + 0.1))
     assert float(pixel_error(flow, black, y)) == pytest.approx(0.01, rel=1e-5)
 
 

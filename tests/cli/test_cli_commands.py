@@ -100,7 +100,7 @@ def test_import_original(mintnet, fixtures):
     assert Flow.load("imported").net.parameter_count() == figures("i.json")["parameters"]
     shutil.copy(fixtures / "original_density_grey.pth", "alone.pth")
     assert mintnet("import-original", "alone.pth", "m", "--logit-lambda", 0.01).code == 0
-    assert Flow.load("m").logit.lam == 0.01
+    assert Flow.load("m").pixels.lam == 0.01
 
 
 def test_data(mintnet):

@@ -129,8 +129,8 @@ def test_dequantized_is_the_continuous_density(flow: Flow, temperature: float) -
     assert pixels.batch_shape == (2,) and pixels.event_shape == flow.shape and pixels.has_rsample
     images, constant = some_images(flow, 2), flow.dimensions * math.log(flow.levels)
     x = flow.dequantize(images)
-    z, log_det = flow.net(flow.logit(x)[0])
-    expected = Normal(0, temperature).log_prob(z).flatten(1).sum(1) + log_det + flow.logit(x)[1]
+    z, log_det = flow.net(flow.pixels(x)[0])
+    expected = Normal(0, temperature).log_prob(z).flatten(1).sum(1) + log_det + flow.pixels(x)[1]
     torch.testing.assert_close(pixels.log_prob(x), expected)
     score = FlowDistribution(flow, temperature).log_prob(images)
     torch.testing.assert_close(pixels.log_prob(x) - constant, score)

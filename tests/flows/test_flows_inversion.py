@@ -44,7 +44,7 @@ def test_an_emerging_factor_of_3_32_32(upper: bool, dtype) -> None:
     factor = away_from_zero(EmergingFactor(3, (32, 32), upper=upper), 1, 0.5).to(dtype)
     x = torch.randn(2, 3, 32, 32, dtype=dtype)
     solution = factor.solve(factor(x)[0].detach(), Wavefront())
-    assert factor.fronts == 94
+    assert int(solution.evaluations.max()) <= 96  # 94 fronts
     assert bool(solution.converged.all()), solution.message
     assert float((solution.value - x).abs().max()) <= 500 * torch.finfo(dtype).eps
 

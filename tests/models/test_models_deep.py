@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mintnet import Flow, FlowDistribution
-from mintnet.models.base_distribution import BASES
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig
+from mintnet.models.noise import BASES
 from registry import away_from_zero
 
 
@@ -60,7 +60,7 @@ def test_labels_that_do_not_fit(raises_with) -> None:  # type: ignore[no-untyped
         _flow(3).log_prob(IMAGES, labels=3)
     with raises_with(ValueError, "not class-conditional", "--labels"):
         _flow().classify(IMAGES)
-    with raises_with(ValueError, "bound", "mean, importance"):
+    with raises_with(ValueError, "bound", "mean or importance"):
         _flow().log_prob(IMAGES, bound="best")
     with raises_with(ValueError, "draw", "0"):
         _flow().log_prob(IMAGES, draws=0)

@@ -49,11 +49,11 @@ def test_outputs_of_the_authors_checkpoints(name, dtype, z_error, log_det_error)
 def test_lambda_of_imported_models(tmp_path: Path) -> None:
     grey = shutil.copy(FIXTURES / "original_density_grey.pth", tmp_path / "a.pth")
     colour = shutil.copy(FIXTURES / "original_density_rgb.pth", tmp_path / "b.pth")
-    assert import_original(grey).logit.lam == 1e-6
-    assert import_original(grey, 0.03).logit.lam == 0.03
-    assert import_original(colour).logit.lam == 0.05
+    assert import_original(grey).pixels.lam == 1e-6
+    assert import_original(grey, 0.03).pixels.lam == 0.03
+    assert import_original(colour).pixels.lam == 0.05
     (tmp_path / "a.json").write_text('{"lambda_logit": 0.01}')
-    assert import_original(grey).logit.lam == 0.01
+    assert import_original(grey).pixels.lam == 0.01
     assert all(layer.t_form == "absolute" for layer in import_original(grey).net.layers())
 
 
@@ -69,7 +69,7 @@ def test_log_density_by_change_of_variables(couplings: int, lam: float, levels: 
     x = (images.double() + u) / levels
 
     def latent(x):
-        return flow.net(flow.logit(x)[0])[0]
+        return flow.net(flow.pixels(x)[0])[0]
 
     normal = torch.distributions.Normal(0.0, 1.0).log_prob(latent(x)).flatten(1).sum(1)
     expected = normal + torch.linalg.slogdet(jacobian(latent, x))[1] - 8 * np.log(levels)
@@ -89,7 +89,7 @@ def test_save_and_load(tmp_path: Path, couplings: int) -> None:
     flow.save(tmp_path / "model", note="kept")
     again = Flow.load(tmp_path / "model")
     assert again.net.config == flow.net.config
-    assert (again.logit.lam, again.levels) == (0.02, 17)
+    assert (again.pixels.lam, again.levels) == (0.02, 17)
     images = torch.randint(0, 17, (2, 1, 4, 4), dtype=torch.uint8)
     assert torch.equal(again.log_prob(images), flow.log_prob(images))
     config = json.loads((tmp_path / "model" / "config.json").read_text())
@@ -185,7 +185,7 @@ def test_the_centre_of_the_logit_is_kept(tmp_path: Path) -> None:
     assert (plain.bits_per_dim(images) - bits).abs().min() > 0.1
     assert torch.equal(again.decode(again.encode(images)), images)
     # Black is where zeros are: an image of it, and one that is cut, look the same at the border.
-    assert abs(float(flow.logit.transform(flow.dequantize(images))[0].mean())) < 0.5
+    assert abs(float(flow.pixels.transform(flow.dequantize(images))[0].mean())) < 0.5
 
 
 class _Malicious:

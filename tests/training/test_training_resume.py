@@ -153,5 +153,5 @@ def test_weights_come_with_the_logit_that_they_were_trained_behind(tmp_path, tin
     for name in ("last", "best"):
         other.save(tmp_path / "one" / name)
     assert tiny(tmp_path / "two", resume=True)["resumed_from"] == 5
-    found = [Flow.load(tmp_path / name).logit for name in ("two", "three")]
+    found = [Flow.load(tmp_path / name).pixels for name in ("two", "three")]
     assert [(logit.lam, logit.centre) for logit in found] == [(0.02, -3.0), (0.02, 1.0)]

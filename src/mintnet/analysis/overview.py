@@ -18,7 +18,7 @@ from mintnet.data import ImageData
 from mintnet.models import Classifier, Flow
 from mintnet.models.base import Model
 from mintnet.models.batches import Progress
-from mintnet.models.labelled import ImageClassifier
+from mintnet.models.classifier import ImageClassifier
 from mintnet.solvers import Solution, Solver
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from torch.nn import functional as F
 
 from mintnet.bijections import Bijection
 from mintnet.models import Flow
-from mintnet.models.at_work import FEWEST
 from mintnet.models.batches import Progress
+from mintnet.models.storage import FEWEST
 from mintnet.precision import true_float32
 
 STATISTICS = {

@@ -15,7 +15,7 @@ from mintnet.cli.output import console, output_place, write
 from mintnet.data import ImageData
 from mintnet.figures import evaluation_picture
 from mintnet.models import Flow
-from mintnet.models.labelled import ImageClassifier
+from mintnet.models.classifier import ImageClassifier
 from mintnet.precision import true_float32
 from mintnet.training import Devices, evaluate
 from mintnet.training.devices import is_first_process

@@ -101,7 +101,7 @@ class ImportOriginal(Command):
         if isinstance(model, Classifier):
             count_of, words = len(model.layers()), f"of {model.classes} classes"
         else:
-            count_of, words = len(model.net.layers()), f"λ = {model.logit.lam:g}"
+            count_of, words = len(model.net.layers()), f"λ = {model.describe()['logit_lambda']:g}"
         count = model.parameter_count()
         console().print(
             f"{escape(str(self.checkpoint))}: {kind_of(model)} with {count_of} Mint layers for "

@@ -26,7 +26,7 @@ from mintnet.bijections.chain import CHAIN_TOLERANCES
 from mintnet.precision import true_float32
 from mintnet.solvers import TOLERANCES, relative_residual
 from mintnet.solvers.gradient import attach_gradient
-from mintnet.solvers.solution import checked
+from mintnet.solvers.solution import checked, own_scale
 
 Map = Callable[[Tensor], Tensor]
 COMPOSED = ("ComposedTransform", "LazyComposedTransform", "CompositeTransform")
@@ -35,19 +35,13 @@ REMEDY = "Try flow.double(); if that does not help, the flow overflows at this n
 
 @dataclass(frozen=True)
 class Layer:
-    """An autoregressive layer y_i = τ(x_i; h_i(x_<i)) with the context of a batch.
-
-    Attributes:
-        scalar: (x, context) ↦ τ and τ⁻¹ with the parameters h(x), both maps of (batch, D).
-        context: (batch, …), or None.
-        passes: after how many passes Jacobi's iteration is exact.
-        weights: the parameters of h.
-    """
+    """An autoregressive layer y_i = τ(x_i; h_i(x_<i)) with the context of a batch."""
 
     scalar: Callable[[Tensor, Tensor | None], tuple[Map, Map]]
-    context: Tensor | None
-    passes: int
-    weights: tuple[Tensor, ...]
+    """(x, context) ↦ τ and τ⁻¹ with the parameters h(x), both maps of (batch, D)."""
+    context: Tensor | None  # (batch, …)
+    passes: int  # after which Jacobi's iteration is exact
+    weights: tuple[Tensor, ...]  # of h
 
     def __call__(self, y: Tensor) -> Tensor:
         """x with f(x) = y, (batch, D), differentiable in y, context and weights."""
@@ -55,8 +49,13 @@ class Layer:
         tracked = (y, *self.weights, *(() if self.context is None else (self.context,)))
         if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in tracked):
             return x
-        name, passes = "an autoregressive layer", self.passes + 2
-        return attach_gradient(x, y, self.evaluate, name, passes, self.weights)
+
+        def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
+            forward, _ = self.scalar(x, self.context)
+            return forward(x), with_slope(forward, x)[1]
+
+        name = "an autoregressive layer"
+        return attach_gradient(x, y, evaluate, name, self.passes + 2, self.weights)
 
     @torch.no_grad()
     def jacobi(self, y: Tensor) -> Tensor:
@@ -84,14 +83,9 @@ class Layer:
                 x, y, left = x[~done], y[~done], left[~done]
                 context = None if context is None else context[~done]
             if not len(left):
-                return found
+                break
         found[left] = x
         return found
-
-    def evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """f(x) and the diagonal of its Jacobian, both (batch, D)."""
-        forward, _ = self.scalar(x, self.context)
-        return forward(x), with_slope(forward, x)[1]
 
 
 def with_slope(function: Map, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -106,9 +100,9 @@ def with_slope(function: Map, x: Tensor) -> tuple[Tensor, Tensor]:
 def invert(
     name: str, parts: Iterable[Map], forward: Callable[[Tensor], tuple[Tensor, Any]], z: Tensor
 ) -> tuple[Tensor, Any]:
-    """x by the inverses of all parts, checked by ``forward(x)``: z again, and what else it gives.
+    """x for z, (batch, D), by the inverses of all parts, and what ``forward(x)`` gives beside z.
 
-    Raises `InversionError` if a sample does not come back to its z. Shape of z: (batch, D).
+    Raises `InversionError` if a sample does not come back to its z.
     """
     if z.dtype not in TOLERANCES:
         raise ValueError(f"samples are verified in float32 or float64; got {z.dtype}")
@@ -117,7 +111,7 @@ def invert(
         for inverse in parts:
             x = inverse(x)
         image, more = forward(x)
-    scale = z.detach().abs().amax(1).clamp(min=torch.finfo(z.dtype).tiny)
+    scale = own_scale(z.detach())
     residual = relative_residual((image - z).detach(), scale)
     checked(name, x.detach(), residual, scale, CHAIN_TOLERANCES[z.dtype]).require(REMEDY)
     return x, more
@@ -178,20 +172,16 @@ class ZukoFlow(nn.Module):
         self.flow = flow
 
     def forward(self, c: Tensor | None = None) -> Any:
-        """The distribution given a context c, (…, C)."""
         _check_mode(self.flow)
         return _with_fast_transform(self.flow(c))
 
     def sample(self, shape: tuple[int, ...] = (), c: Tensor | None = None) -> Tensor:
-        """A sample of the distribution given c."""
         return self(c).sample(torch.Size(shape))  # type: ignore[no-any-return]
 
     def rsample(self, shape: tuple[int, ...] = (), c: Tensor | None = None) -> Tensor:
-        """`sample` with gradients in weights and context."""
         return self(c).rsample(torch.Size(shape))  # type: ignore[no-any-return]
 
     def log_prob(self, x: Tensor, c: Tensor | None = None) -> Tensor:
-        """The log-density given c."""
         return self(c).log_prob(x)  # type: ignore[no-any-return]
 
 
@@ -212,7 +202,6 @@ class NflowsTransform(nn.Module):
         return self.transform(inputs, context)
 
     def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """x and log |det ∂x/∂z| for z = inputs, (batch, D)."""
         _check_mode(self)
         parts = [_nflows_inverse(part, context, inputs.shape[1]) for part in _parts(self.transform)]
         forward = partial(self.transform, context=context)
@@ -262,17 +251,13 @@ def _check_mode(flow: nn.Module) -> None:
 def accelerate(flow: Any) -> Any:
     """A flow of zuko or nflows with faster samples, each verified; its weights are shared.
 
-    Autoregressive layers are inverted by Jacobi's iteration x ← τ⁻¹(y; h(x)) with their own scalar
-    inverse, other parts by their own inverse. A sample x of the noise z is returned if the flow
-    maps it to z again, max |f(x) − z| ≤ 10⁻³ max |z| (10⁻⁹ in float64); else `InversionError` is
-    raised. Gradients are implicit: they need no memory for passes.
+    Autoregressive layers are inverted by Jacobi's iteration, other parts by their own inverse. A
+    sample x of the noise z is returned if max |f(x) − z| ≤ 10⁻³ max |z| (10⁻⁹ in float64); else
+    `InversionError` is raised. Gradients are implicit: they need no memory for passes.
 
-    Args:
-        flow: a ``zuko.flows.Flow``, a distribution that it gave, or an ``nflows.flows.Flow``.
-
-    Returns:
-        What is used as ``flow`` is, with the same log-densities: of zuko ``fast()``, ``fast(c)``,
-        or in short ``fast.sample((n,))``; of nflows ``fast.sample(n, context)``.
+    ``flow`` is a ``zuko.flows.Flow``, a distribution that it gave, or an ``nflows.flows.Flow``, and
+    the result is used like it, with the same log-densities: of zuko ``fast()``, ``fast(c)``, or in
+    short ``fast.sample((n,))``; of nflows ``fast.sample(n, context)``.
 
     Examples:
         >>> from nflows.flows import MaskedAutoregressiveFlow
@@ -290,17 +275,13 @@ def accelerate(flow: Any) -> Any:
     elif _is(flow, "nflows", "Flow"):
         slow, whole = ("nflows", "AutoregressiveTransform"), flow._transform
     else:
-        kind = f"{type(flow).__module__}.{name}"
-        raise ValueError(f"accelerate takes a flow of zuko or nflows; got {kind}")
+        got = f"{type(flow).__module__}.{name}"
+        raise ValueError(f"accelerate takes a flow of zuko or nflows; got {got}")
     if not any(_is(part, *slow) for part in _parts(whole)):
-        raise ValueError(
-            f"{name} has no autoregressive layer that is slow to sample from, so that there is "
-            "nothing to accelerate; sample with the flow itself"
-        )
-    if not isinstance(flow, nn.Module):
-        return _with_fast_transform(flow)
+        problem = "no autoregressive layer that is slow to sample from, nothing to accelerate"
+        raise ValueError(f"{name} has {problem}; sample with the flow itself")
     if slow[0] == "zuko":
-        return ZukoFlow(flow)
+        return ZukoFlow(flow) if isinstance(flow, nn.Module) else _with_fast_transform(flow)
     fast = copy.copy(flow)
     fast._modules = {**flow._modules, "_transform": NflowsTransform(whole)}
     return fast

@@ -11,10 +11,10 @@ from torch.distributions import Distribution, Independent, Normal, Uniform, cons
 from torch.distributions.transformed_distribution import TransformedDistribution
 from torch.distributions.transforms import SigmoidTransform
 
-from mintnet.bijections import AnalyticBijection
+from mintnet.bijections import EntrywiseBijection
 from mintnet.distributions.transform import BijectionTransform
 from mintnet.models import Flow
-from mintnet.models.base_distribution import BASES
+from mintnet.models.noise import BASES
 from mintnet.precision import true_float32
 from mintnet.solvers import Solver
 
@@ -22,33 +22,31 @@ Shape = torch.Size | list[int] | tuple[int, ...]
 
 
 class _Pixels(BijectionTransform):
-    """The map of the pixels, with the nearest pixel as its inverse.
+    """The map of the pixels with its formula as the inverse, which is not verified.
 
     No float32 is the logit's inverse near white, where numbers are farther apart than λ.
     """
 
+    bijection: EntrywiseBijection
+
     def _inverse(self, y: Tensor) -> Tensor:
-        pixels = self.bijection
-        assert isinstance(pixels, AnalyticBijection)
-        return pixels.invert(y)
+        return self.bijection.invert(y)
 
 
 class FlowDistribution(Distribution):
     r"""The distribution of the images of a density model.
 
-    A value is an image of D integers v in {0, …, L − 1}. With z ~ N(0, T² I) for the temperature T,
-    the model has a density p over dequantized pixels x = (v + u) / L, and by Jensen's inequality
+    A value is an image of D integers v in {0, …, L − 1}, with z ~ N(0, T² I) for the temperature T.
+    `log_prob` is, as that of the model, the mean over ``draws`` of uniform noise u of
 
-        log P(v) ≥ E_u [ log p((v + u) / L) ] − D log L,    u uniform in (0, 1)^D.
+        log p((v + u) / L) − D log L,
 
-    `log_prob` is the mean of the right-hand side over ``draws`` of u: a lower bound of log P(v) in
-    expectation, in nats, with gradients in the weights. Samples are uint8. Nothing can be
-    differentiated through integers: `dequantized` is the continuous distribution with `rsample`.
+    a lower bound of log P(v) in expectation, with gradients in the weights. Samples are uint8.
+    Nothing can be differentiated through integers: `dequantized` is the continuous distribution
+    with `rsample`.
 
-    Args:
-        temperature: T, for samples and likelihood alike.
-        seed: of u, as in ``flow.log_prob``. None takes new noise each time, from torch's global
-            generator: what training wants.
+    ``seed`` is that of u, as in ``flow.log_prob``; None takes new noise each time, from torch's
+    global generator: what training wants.
 
     Examples:
         >>> import mintnet
@@ -118,13 +116,13 @@ class FlowDistribution(Distribution):
         )
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """A lower bound of log P(v), see the class. Shape: (…, C, H, W) → (…)."""
+        """A lower bound of log P(v). Shape: (…, C, H, W) → (…)."""
         if self._validate_args and not (isinstance(value, Tensor) and value.numel() == 0):
             self._validate_sample(value)  # which cannot look at empty tensors
         images = self._images(value)
         leading = images.shape[:-3]
-        shape = torch.broadcast_shapes(leading, self.batch_shape)
         flat = images.reshape(leading.numel(), *self.event_shape)
+        shape = torch.broadcast_shapes(leading, self.batch_shape)
         seed = int(torch.randint(2**31, ())) if self.seed is None else self.seed
         with true_float32():
             pixels = (self.flow.dequantize(flat, seed, draw) for draw in range(self.draws))
@@ -149,19 +147,15 @@ class FlowDistribution(Distribution):
         return TransformedDistribution(base, ways, validate_args=self._validate_args)
 
     def _tempered(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """What stands for z at temperature T: u / T in the place of u, where u is the normal code.
-
-        The log-determinant has what makes the density right: N(u; 0, T²) = N(u / T; 0, 1) / T.
-        """
+        """z at temperature T: u / T in the place of its normal code u; N(u; 0, T²) = N(u/T) / T."""
         z, log_det = self.flow.net.transform(y)
         if self.temperature == 1:
             return z, log_det
         base, normal = self.flow.base, BASES["normal"]
         u = base.to_normal(z)
         cool = base.from_normal(u / self.temperature)
-        change = base.log_prob(z) - base.log_prob(cool)
+        change = base.log_prob(z) - base.log_prob(cool) - math.log(self.temperature)
         change = change + normal.log_prob(u / self.temperature) - normal.log_prob(u)
-        change = change - math.log(self.temperature)
         return cool, log_det + change.flatten(1).sum(1)
 
     def _images(self, value: Tensor) -> Tensor:
@@ -180,6 +174,8 @@ class FlowDistribution(Distribution):
         return images
 
     def __repr__(self) -> str:
-        text = f"{self.flow.shape}, levels={self.flow.levels}, temperature={self.temperature}"
         batch = f", batch_shape={tuple(self.batch_shape)}" if self.batch_shape else ""
-        return f"FlowDistribution({text}{batch})"
+        text = (
+            f"{self.flow.shape}, levels={self.flow.levels}, temperature={self.temperature}{batch}"
+        )
+        return f"FlowDistribution({text})"

@@ -17,13 +17,11 @@ class BijectionTransform(Transform, nn.Module):
     """A bijection f as a transform: ``t(x)`` is f(x), ``t.inv(y)`` is f⁻¹(y), verified.
 
     ``t.inv`` raises `InversionError` where the inverse is not verified, and has gradients in y and
-    in the weights. Everything runs in true float32 or float64. Like f, it is a module with the
-    weights of f.
+    in the weights. It is a module with the weights of f, and runs in true float32 or float64.
 
-    Args:
-        cache_size: 1 to remember the last x, y and log-determinant while the weights stay.
-        event_dim: how many axes a sample has, for a bijection that takes any shape (`Flip`,
-            `Logit`): 3 if not given, as images have. 0 applies it to each entry.
+    With a ``cache_size`` of 1 it remembers the last x, y and log-determinant while the weights
+    stay. ``event_dim`` is the number of axes of a sample, for a bijection that takes any shape
+    (`Flip`, `Logit`): 3 if not given, as images have; 0 applies it to each entry.
 
     Shapes: (…, C, H, W) → (…, C', H', W') with any number of batch axes; log-determinant (…).
 
@@ -40,7 +38,8 @@ class BijectionTransform(Transform, nn.Module):
 
     bijective = True
     bijection: Bijection
-    _cached_x_y: Any
+    _last: tuple[Any, ...] = (None, None, None, None)
+    """x, y, the log-determinant and the stamp of the last call, where ``cache_size`` is 1."""
 
     def __init__(
         self,
@@ -61,8 +60,6 @@ class BijectionTransform(Transform, nn.Module):
         self.bijection, self.solver = bijection, solver
         axes, shape = _event_dim(bijection, event_dim), bijection.output_shape
         self._axes = axes, axes if shape is None else len(shape)  # of x, of y
-        self._cached_log_det: Tensor | None = None
-        self._cached_stamp: list[object] = []
 
     @constraints.dependent_property(is_discrete=False)
     def domain(self) -> constraints.Constraint:
@@ -78,13 +75,10 @@ class BijectionTransform(Transform, nn.Module):
         solver, axes = self.solver, self._axes[0]
         return BijectionTransform(self.bijection, cache_size, solver=solver, event_dim=axes)
 
-    def forward_shape(self, shape: torch.Size) -> torch.Size:
-        return self._other_shape(shape, 0)
-
     def inverse_shape(self, shape: torch.Size) -> torch.Size:
-        return self._other_shape(shape, 1)
+        return self.forward_shape(shape, 1)
 
-    def _other_shape(self, shape: torch.Size, side: int) -> torch.Size:
+    def forward_shape(self, shape: torch.Size, side: int = 0) -> torch.Size:
         """The shape of y for that of x (side 0), or of x for that of y (side 1)."""
         shapes = self.bijection.event_shape, self.bijection.output_shape
         old, new, axes = shapes[side], shapes[1 - side], self._axes[side]
@@ -101,19 +95,17 @@ class BijectionTransform(Transform, nn.Module):
     def call_and_ladj(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """y and log |det J(x)| from one evaluation, as zuko asks for them."""
         if self._remembers(x, 0):
-            y = self._cached_x_y[1]
-            return y, self.log_abs_det_jacobian(x, y)
+            return self._last[1], self.log_abs_det_jacobian(x, self._last[1])
         y, log_det = self._evaluate(x)
         self._remember(x, y, log_det)
         return y, log_det
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """log |det J(x)|; y is not needed. Shape: the batch axes of x."""
         if not self._remembers(x, 0):
             return self._evaluate(x)[1]
-        if self._cached_log_det is None:
-            self._cached_log_det = self._evaluate(x)[1]
-        return self._cached_log_det
+        if self._last[2] is None:
+            self._remember(x, self._last[1], self._evaluate(x)[1])
+        return self._last[2]  # type: ignore[no-any-return]
 
     def _evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
         flat, batch, shape = self._flat(x, 0)
@@ -123,7 +115,7 @@ class BijectionTransform(Transform, nn.Module):
 
     def _inv_call(self, y: Tensor) -> Tensor:
         if self._remembers(y, 1):
-            return self._cached_x_y[0]  # type: ignore[no-any-return]
+            return self._last[0]  # type: ignore[no-any-return]
         flat, _, shape = self._flat(y, 1)
         x = self._inverse(flat).reshape(shape)
         self._remember(x, y, None)
@@ -136,23 +128,20 @@ class BijectionTransform(Transform, nn.Module):
         """x with its batch axes made into one, these axes, and the shape of its image."""
         if not isinstance(x, Tensor):
             raise ValueError(f"a BijectionTransform takes tensors; got {type(x).__name__}")
-        shape, cut = self._other_shape(x.shape, side), x.dim() - self._axes[side]
+        shape, cut = self.forward_shape(x.shape, side), x.dim() - self._axes[side]
         batch, event = x.shape[:cut], x.shape[cut:]
         return x.reshape(batch.numel(), *(event or (1,))), batch, shape
 
-    # The cache. Torch keeps x and y; a stamp beside them says for which weights they hold.
-
     def _remembers(self, tensor: Tensor, side: int) -> bool:
-        """Whether the cache holds for this tensor, as x (side 0) or as y (side 1)."""
-        if self._cache_size == 0 or self._cached_x_y[side] is not tensor:
+        """Whether the last call was of this tensor, as x (side 0) or as y (side 1), and holds."""
+        if self._last[side] is not tensor:
             return False
-        (graph, *old), (needed, *new) = self._cached_stamp, self._stamp(*self._cached_x_y)
+        (graph, *old), (needed, *new) = self._last[3], self._stamp(*self._last[:2])
         return old == new and bool(graph or not needed)
 
     def _remember(self, x: Tensor, y: Tensor, log_det: Tensor | None) -> None:
         if self._cache_size:
-            self._cached_x_y, self._cached_log_det = (x, y), log_det
-            self._cached_stamp = self._stamp(x, y)
+            self._last = x, y, log_det, self._stamp(x, y)
 
     def _stamp(self, *pair: Tensor) -> list[object]:
         """Whether gradients are wanted; what changes with a weight, a buffer, x, y or a mode."""
@@ -165,8 +154,7 @@ class BijectionTransform(Transform, nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
-        if self._cache_size:  # tensors of a graph can be neither copied nor saved
-            state.update(_cached_x_y=(None, None), _cached_log_det=None, _cached_stamp=[])
+        state.pop("_last", None)  # tensors of a graph can be neither copied nor saved
         return state
 
     def __eq__(self, other: object) -> bool:
@@ -187,11 +175,10 @@ def _event_dim(bijection: Bijection, wanted: int | None) -> int:
     """The number of axes of a sample: of the bijection's, else as wanted, else of an image."""
     if wanted is not None and (not isinstance(wanted, int) or wanted < 0):
         raise ValueError(f"event_dim is a number of axes, 0 or more; got {wanted!r}")
-    if bijection.event_shape is None:
+    if (own := bijection.event_shape) is None:
         return 3 if wanted is None else wanted
-    own, name = bijection.event_shape, type(bijection).__name__
     if wanted not in (None, len(own)):
-        axes = f"a sample of this {name} has {len(own)} axes, {own}"
+        axes = f"a sample of this {type(bijection).__name__} has {len(own)} axes, {own}"
         raise ValueError(f"{axes}; got event_dim={wanted}. Leave event_dim out.")
     return len(own)
 

@@ -3,7 +3,7 @@
 from mintnet.bijections.norm import EntryScaling
 from mintnet.flows.autoregressive import MAF, MaCowLayer, iaf, macow_unit
 from mintnet.flows.couplings import NICECoupling, RealNVPCoupling
-from mintnet.flows.ffjord import FFJORD, MissingExtraError
+from mintnet.flows.ffjord import FFJORD
 from mintnet.flows.glow import (
     ChannelPermutation,
     EmergingFactor,
@@ -21,7 +21,6 @@ __all__ = [
     "EntryScaling",
     "IResNetBlock",
     "MaCowLayer",
-    "MissingExtraError",
     "NICECoupling",
     "RealNVPCoupling",
     "emerging_convolution",

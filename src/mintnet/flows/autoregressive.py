@@ -14,8 +14,7 @@ from mintnet.bijections.inverse import Inverse
 from mintnet.bijections.triangular import Q
 from mintnet.calculus import Conditioner, MaskedConv2d, MaskedLinear, Ordering, variable
 from mintnet.calculus.masks import check_positive
-from mintnet.flows.couplings import AffineLayer
-from mintnet.flows.networks import check_shape, set_to_zero
+from mintnet.flows.couplings import AffineLayer, check_shape, set_to_zero
 from mintnet.solvers import Evaluate
 
 DIRECTIONS = {
@@ -24,21 +23,15 @@ DIRECTIONS = {
     "right": Ordering(False, "column"),
     "left": Ordering(True, "column"),
 }
-"""The order in which rows or columns follow each other."""
 
 
 class MAF(AffineLayer):
     """yᵢ = σ(s(x₁, …, xᵢ₋₁)) · xᵢ + m(x₁, …, xᵢ₋₁) with σ > 0 (Papamakarios et al., 2017).
 
-    s and m come from masked dense layers (MADE) or masked convolutions, of which the first sees
-    strictly earlier entries: they have slope 0, and the layer is in F, affine in each entry.
-
-    Args:
-        shape: of one sample: (D,) for masked dense layers, (C, H, W) for masked convolutions.
-        filters: K; the hidden width is D · K, or C · K.
-        upper: see later entries instead of earlier ones.
-        activation: h, one of elu, tanh, sigmoid, softplus, leaky_relu.
-        scale: σ: exp, softplus, sigmoid, bounded; ``raw`` has no positive σ and is refused.
+    s and m come from masked dense layers (MADE) for shapes (D,), or masked convolutions for
+    (C, H, W), of width D · K or C · K for K = ``filters``. The first sees strictly earlier entries
+    (with ``upper``, later ones): s and m have slope 0, and the layer is in F, affine in each entry.
+    ``scale`` is σ: exp, softplus, sigmoid or bounded.
 
     Examples:
         >>> maf, x = MAF((5,), filters=2), torch.randn(3, 5)
@@ -70,8 +63,8 @@ class MAF(AffineLayer):
         self.hidden = nn.ModuleList([masked(1, filters, strict=True), *later])
         self.to_scale, self.to_shift = masked(filters, 1), masked(filters, 1)
         self.require_proof()
-        for head in (self.to_scale, self.to_shift):  # a fresh layer is the identity
-            set_to_zero(head)
+        set_to_zero(self.to_scale)  # a fresh layer is the identity
+        set_to_zero(self.to_shift)
 
     def function(self, x: Q) -> Q:
         v = x
@@ -95,10 +88,9 @@ class MAF(AffineLayer):
 
 
 def iaf(shape: tuple[int, ...], *arguments: Any, **options: Any) -> Inverse:
-    """An inverse autoregressive layer (Kingma et al., 2016): a `MAF` run backwards.
+    """An inverse autoregressive layer (Kingma et al., 2016): a `MAF` of these arguments, backwards.
 
-    Its inverse is one evaluation, which makes samples cheap; its forward map, which likelihoods
-    need, is the inversion of a MAF. Arguments are those of `MAF`.
+    Its inverse, which samples need, is one evaluation; its forward map is the inversion of a MAF.
     """
     return Inverse(MAF(shape, *arguments, **options))
 
@@ -106,9 +98,8 @@ def iaf(shape: tuple[int, ...], *arguments: Any, **options: Any) -> Inverse:
 class RowConditioner(Conditioner):
     """A network of strictly earlier rows: a convolution of the rows above, then 1 × 1 ones.
 
-    The image is moved down by one row, so that a kernel of ``reach`` rows whose last row is the
-    pixel's own sees nothing but rows above. The other directions are the same on a flipped or
-    transposed image. Arguments are those of `MaCowLayer`.
+    The image is moved down by one row, so that a kernel whose last row is the pixel's own sees
+    nothing but rows above. Other directions are the same on a flipped or transposed image.
     """
 
     outputs = 2
@@ -150,11 +141,9 @@ class RowConditioner(Conditioner):
 class MaCowLayer(AffineLayer):
     """y = σ(s(earlier rows)) ⊙ x + m(earlier rows) with σ > 0 (Ma, Kong, Zhang and Hovy, 2019).
 
-    In F in the row (or column) order, affine in each entry's own coordinate. A whole row is
-    solved at once, so that the inverse takes as many evaluations as there are rows.
-
-    Rows or columns follow each other in ``direction``: down, up, right or left. ``reach`` earlier
-    ones are seen, by a kernel of ``breadth``, odd. ``scale`` is as in `RealNVPCoupling`.
+    In F in the row (or column) order. A whole row is solved at once, so that the inverse takes as
+    many evaluations as there are rows. They follow each other in ``direction``: down, up, right or
+    left. ``reach`` earlier ones are seen, by a kernel of ``breadth``, odd.
 
     Examples:
         >>> MaCowLayer((2, 6, 4), "up", hidden=8).certify().onto

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mintnet.bijections.triangular import Q, TriangularBijection
 from mintnet.calculus import Exp, HalfConditioner, Ordering, Sigmoid, Softplus, Tanh
-from mintnet.flows.networks import HalfNetwork, plain_network
+from mintnet.calculus.masks import check_positive
 from mintnet.solvers.base import no_slope_floor
 
 SCALES: dict[str, Callable[[Any], Any]] = {
@@ -21,18 +21,77 @@ SCALES: dict[str, Callable[[Any], Any]] = {
     "bounded": lambda v: Exp()(2.0 * Tanh()(0.5 * v)),
     "raw": lambda v: v + 1.0,
 }
-"""σ, the scale from what a network gives: positive, but for ``raw``, which is there to be refused.
+"""σ: positive, but for ``raw``, which is there to be refused; ``sigmoid`` is that of Glow."""
 
-``bounded`` lies between e⁻² and e²; ``sigmoid`` is the scale of Glow.
-"""
+
+def check_shape(shape: tuple[int, ...]) -> None:
+    """Raise unless it is the shape of a vector or an image."""
+    if len(shape) not in (1, 3) or min(shape) < 1:
+        raise ValueError(
+            f"expected the shape of a vector (D,) or an image (C, H, W); got {tuple(shape)}"
+        )
+
+
+class HalfNetwork(nn.Module):
+    """s and t for one half of the channels, by a `plain_network` of the other half, and a log-gain.
+
+    It computes only the channels that count. The gain, one number a channel, moves the middle of a
+    bounded scale. With ``upper`` it reads the second half.
+
+    Shapes: (batch, C, H, W) → (batch, 3 · C, H, W), 0 in the half that is read; C is even.
+    """
+
+    outputs = 3
+
+    def __init__(self, shape: tuple[int, int, int], hidden: int, upper: bool = False) -> None:
+        super().__init__()
+        if shape[0] % 2:
+            raise ValueError(f"two equal halves need an even number of channels; got {shape[0]}")
+        self.channels, self.upper = shape[0] // 2, upper
+        self.network = plain_network((self.channels, *shape[1:]), hidden, outputs=2)
+        self.log_gain = nn.Parameter(torch.zeros(self.channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        read = x[:, self.channels :] if self.upper else x[:, : self.channels]
+        found = self.network(read).unflatten(1, (2, self.channels))
+        gain = self.log_gain[:, None, None].expand_as(found[:, :1])
+        found = torch.cat([found, gain], 1)
+        none = torch.zeros_like(found)
+        return torch.cat([found, none] if self.upper else [none, found], 2).flatten(1, 2)
+
+
+def plain_network(shape: tuple[int, ...], hidden: int, outputs: int) -> nn.Module:
+    """Three layers with ELU, the last one 0, so that a fresh coupling is the identity.
+
+    Convolutions of 3 × 3, 1 × 1 and 3 × 3 for images (C, H, W), dense layers for vectors (D,).
+    """
+    check_shape(shape)
+    check_positive(hidden=hidden)
+    # The last layer is made first: fresh weights then depend on the seed as they always have.
+    last = layer(shape, hidden, outputs * shape[0])
+    first, middle = layer(shape, shape[0], hidden), layer(shape, hidden, hidden, 1)
+    set_to_zero(last)
+    return nn.Sequential(first, nn.ELU(), middle, nn.ELU(), last)
+
+
+def layer(shape: tuple[int, ...], into: int, out: int, kernel_size: int = 3) -> nn.Module:
+    """A dense layer for vectors (D,), a convolution that keeps the size for images (C, H, W)."""
+    if len(shape) == 1:
+        return nn.Linear(into, out)
+    return nn.Conv2d(into, out, kernel_size, padding=kernel_size // 2)
+
+
+def set_to_zero(module: nn.Module) -> None:
+    """Set all parameters to 0."""
+    for parameter in module.parameters():
+        nn.init.zeros_(parameter)
 
 
 class AffineLayer(TriangularBijection):
     """y = σ(s(earlier entries)) ⊙ x + t(earlier entries).
 
-    With a positive σ the layer is onto whatever its weights are. A constructor calls
-    `require_proof` while the weights are random: with weights of 0 much is true by accident.
-    ``scale`` is the name of σ, None if it is always 1.
+    With a positive σ, whose name is ``scale``, it is onto whatever its weights are. A constructor
+    calls `require_proof` while the weights are random: with weights of 0 much is true by accident.
     """
 
     def __init__(self, shape: tuple[int, ...], ordering: Ordering, scale: str | None) -> None:
@@ -42,7 +101,6 @@ class AffineLayer(TriangularBijection):
         self.event_shape, self.ordering, self.scale_name = tuple(shape), ordering, scale
 
     def scale(self, v: Q) -> Q:
-        """σ(v)."""
         return SCALES[self.scale_name or "exp"](v)  # type: ignore[no-any-return]
 
     def slope_floor(self) -> tuple[Tensor, Tensor]:
@@ -57,15 +115,26 @@ class AffineLayer(TriangularBijection):
         return self.name if self.scale_name is None else f"{self.name}, scale {self.scale_name}"
 
 
-class NICECoupling(AffineLayer):
+class Coupling(AffineLayer):
+    """A layer that moves one half of the entries by what a network makes of the other half."""
+
+    def __init__(self, shape: tuple[int, ...], half: HalfConditioner, scale: str | None) -> None:
+        by_channel = half.partition == "channel"
+        if (shape[0] if by_channel else torch.Size(shape[-2:]).numel()) < 2:
+            raise ValueError(
+                f"a coupling needs two halves; samples of shape {tuple(shape)} have only one "
+                f"{'channel' if by_channel else 'place'}. Squeeze first, or take another partition."
+            )
+        super().__init__(shape, half.ordering, scale)
+        self.conditioner = half
+
+
+class NICECoupling(Coupling):
     """y₁ = x₁, y₂ = x₂ + N(x₁) for any network N of one half (Dinh, Krueger and Bengio, 2014).
 
-    In F with the first half ordered first: every slope is 1, so the volume is preserved.
-
-    Args:
-        partition: "checkerboard", or "channel" for the first half of the channels (or entries).
-        upper: the second half moves the first.
-        network: N; three layers of ``hidden`` channels if not given.
+    In F with the first half ordered first: every slope is 1, so the volume is preserved. Halves are
+    those of a "checkerboard", or by "channel" (or entry); with ``upper``, the second moves the
+    first. N has three layers of ``hidden`` channels if not given.
 
     Examples:
         >>> NICECoupling((4,), "channel").certify().message
@@ -80,9 +149,8 @@ class NICECoupling(AffineLayer):
         network: nn.Module | None = None,
         hidden: int = 64,
     ) -> None:
-        conditioner = _conditioner(shape, partition, upper, network, hidden, outputs=1)
-        super().__init__(shape, conditioner.ordering, None)
-        self.conditioner = conditioner
+        network = network or plain_network(shape, hidden, 1)
+        super().__init__(shape, HalfConditioner(network, partition, upper, 1), None)
         self.require_proof()
 
     def function(self, x: Q) -> Q:
@@ -90,17 +158,13 @@ class NICECoupling(AffineLayer):
         return x + shift
 
 
-class RealNVPCoupling(AffineLayer):
+class RealNVPCoupling(Coupling):
     """y₁ = x₁, y₂ = σ(s(x₁)) ⊙ x₂ + t(x₁) with σ > 0 (Dinh et al., 2017).
 
     With ``centred``, y₂ = σ(s(x₁)) ⊙ (x₂ + t(x₁)). In F with the first half ordered first: slopes
-    are 1 and σ(s). Glow's coupling is this one with
-    ``partition="channel"`` and ``scale="sigmoid"``. Other arguments are those of `NICECoupling`.
-
-    Args:
-        network: gives s and t, twice as many channels as come in. A `HalfNetwork` gives a
-            log-gain γ as well, and σ(s) becomes e^γ σ(s).
-        scale: σ: exp, softplus, sigmoid, bounded; ``raw`` has no positive σ and is refused.
+    are 1 and σ(s). Glow's coupling has ``partition="channel"`` and ``scale="sigmoid"``. Other
+    arguments are those of `NICECoupling`; the network gives s and t, twice as many channels as come
+    in. A `HalfNetwork` gives a log-gain γ as well, and σ(s) becomes e^γ σ(s).
 
     Examples:
         >>> RealNVPCoupling((4,), "channel", scale="raw")  # doctest: +ELLIPSIS
@@ -120,37 +184,16 @@ class RealNVPCoupling(AffineLayer):
         scale: str = "bounded",
         centred: bool = False,
     ) -> None:
+        network = network or plain_network(shape, hidden, 2)
         outputs = network.outputs if isinstance(network, HalfNetwork) else 2
-        conditioner = _conditioner(shape, partition, upper, network, hidden, outputs)
-        super().__init__(shape, conditioner.ordering, scale)
-        self.conditioner, self.centred = conditioner, centred
-        first = conditioner.first(self.event_shape).to(torch.get_default_dtype())
+        super().__init__(shape, HalfConditioner(network, partition, upper, outputs), scale)
+        self.centred = centred
+        first = self.conditioner.first(self.event_shape).to(torch.get_default_dtype())
         self.register_buffer("first", first, persistent=False)
         self.require_proof()
 
     def function(self, x: Q) -> Q:
         raw, shift, *gain = x.conditioned(self.conditioner)
-        scale = self.scale(raw)
-        if gain:
-            scale = scale * Exp()(gain[0])
+        scale = self.scale(raw) * Exp()(gain[0]) if gain else self.scale(raw)
         second = (x + shift) * scale if self.centred else x * scale + shift
         return self.first * x + (1 - self.first) * second  # type: ignore[no-any-return]
-
-
-def _conditioner(
-    shape: tuple[int, ...],
-    partition: str,
-    upper: bool,
-    network: nn.Module | None,
-    hidden: int,
-    outputs: int,
-) -> HalfConditioner:
-    """The network as a function of one half; raises if a half would be empty."""
-    by_channel = partition == "channel"
-    if (shape[0] if by_channel else torch.Size(shape[-2:]).numel()) < 2:
-        raise ValueError(
-            f"a coupling needs two halves; samples of shape {tuple(shape)} have only one "
-            f"{'channel' if by_channel else 'place'}. Squeeze first, or take another partition."
-        )
-    network = network or plain_network(shape, hidden, outputs)
-    return HalfConditioner(network, partition, upper, outputs)

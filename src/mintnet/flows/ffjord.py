@@ -10,19 +10,14 @@ from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection
 from mintnet.calculus.masks import check_positive
-from mintnet.flows.networks import check_shape, layer
+from mintnet.flows.couplings import check_shape, layer
 from mintnet.solvers import Auto, Solution, Solver, Status, relative_residual
 from mintnet.solvers.solution import checked, own_scale
 
 State = tuple[Tensor, ...]
 Dynamics = Callable[[Any, State], State]
 
-CORRECTIONS = 30
-"""Times that the inverse is corrected by what its image misses."""
-
-
-class MissingExtraError(ImportError, ValueError):
-    """Something needs a package that is not installed."""
+CORRECTIONS = 30  # of the inverse by what its image misses
 
 
 class Velocity(nn.Module):
@@ -43,12 +38,9 @@ class FFJORD(Bijection):
     """z = x(1) of ẋ = v(t, x), x(0) = x (Grathwohl et al., 2019).
 
     log |det| = ∫ tr(∂v/∂x) dt, with the trace *estimated* by εᵀ (∂v/∂x) ε for one random ε. The
-    inverse integrates backwards, and is corrected by what its image misses.
-
-    Args:
-        shape: of one sample, (C, H, W) or (D,).
-        method: "dopri5", adaptive, with `torchdiffeq` (pip install "mintnet[ffjord]"); or "rk4".
-        tolerance: of dopri5: values, inverses and log-determinants are as exact as this, no more.
+    inverse integrates backwards, and is corrected by what its image misses. ``method`` is "dopri5",
+    adaptive, with `torchdiffeq` (pip install "mintnet[ffjord]"), where all is as exact as
+    ``tolerance``, no more; or "rk4", with ``steps``.
 
     Examples:
         >>> flow, x = FFJORD((4,), hidden=8, method="rk4"), torch.randn(3, 4)
@@ -94,7 +86,6 @@ class FFJORD(Bijection):
 
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        """By integrating backwards and correcting; solvers of triangular systems are refused."""
         if solver is not None and not isinstance(solver, Auto):
             raise ValueError(
                 f"FFJORD is inverted by integrating backwards and takes no solver; got {solver!r}"
@@ -119,7 +110,7 @@ class FFJORD(Bijection):
         return checked("FFJORD", best, residual, scale, tolerance, steps, 2 * steps + 2, failure)
 
     def attach(self, x: Tensor, z: Tensor) -> Tensor:
-        """x with the gradients of one more correction, which moves x by nothing."""
+        # One more correction, which moves x by nothing, has the gradients.
         correction = self._move(z, 1.0, 0.0) - self._move(self.value(x), 1.0, 0.0)
         return x + correction - correction.detach()
 
@@ -139,9 +130,8 @@ class FFJORD(Bijection):
             path = _torchdiffeq().odeint(dynamics, state, times, rtol=tol, atol=tol)
         except AssertionError as error:  # with which it says that no step is short enough
             raise RuntimeError(
-                f"the adaptive integrator does not reach a tolerance of {tol:g} ({error}); the "
-                "weights or x may be too large or not finite, else take a larger tolerance, or "
-                'method="rk4"'
+                f"the adaptive integrator does not reach a tolerance of {tol:g} ({error}): weights "
+                'or x may be too large or not finite; take a larger tolerance, or method="rk4"'
             ) from error
         return tuple(part[-1] for part in path)
 
@@ -168,7 +158,7 @@ def _torchdiffeq() -> Any:
     try:
         import torchdiffeq
     except ImportError as error:
-        raise MissingExtraError(
+        raise ImportError(
             "the adaptive integrator of FFJORD needs torchdiffeq, which is not installed: pip "
             'install "mintnet[ffjord]", or choose method="rk4", which needs nothing'
         ) from error

@@ -16,7 +16,6 @@ from mintnet.calculus import Convolution, Ordering, conv_mask
 from mintnet.calculus.masks import check_positive
 from mintnet.flows.couplings import RealNVPCoupling
 from mintnet.solvers import Evaluate
-from mintnet.solvers.schedule import front_of
 
 
 class EmergingFactor(TriangularBijection):
@@ -30,8 +29,8 @@ class EmergingFactor(TriangularBijection):
     diagonal is 1, so that the volume is preserved.
 
     Examples:
-        >>> EmergingFactor(3, (32, 32)).fronts
-        94
+        >>> EmergingFactor(3, (32, 32)).certify().onto
+        True
     """
 
     event_shape: tuple[int, int, int]
@@ -61,17 +60,11 @@ class EmergingFactor(TriangularBijection):
         nn.init.normal_(self.weight, std=0.05 / math.sqrt(mask[0].numel()))
 
     @property
-    def fronts(self) -> int:
-        """How many sets of pixels are solved one after another."""
-        return 1 + int(front_of(self.event_shape[1:], self.kernel_size // 2).max())
-
-    @property
     def diagonal(self) -> Tensor:
         """The slopes, one for each channel, (C,)."""
         return self.sign if self.log_scale is None else self.sign * self.log_scale.exp()
 
     def linear_map(self) -> Convolution:
-        """The convolution for the weights as they are."""
         radius = self.kernel_size // 2
         own = torch.zeros_like(self.weight)
         own[:, :, radius, radius] = torch.diag(self.diagonal)
@@ -110,10 +103,8 @@ class ChannelPermutation(Permutation):
 
     def __init__(self, order: Tensor, shape: tuple[int, ...]) -> None:
         super().__init__()
-        if sorted(order.tolist()) != list(range(shape[0])):
-            raise ValueError(
-                f"expected each of the channels 0 to {shape[0] - 1} once; got {order.tolist()}"
-            )
+        if sorted(got := order.tolist()) != list(range(shape[0])):
+            raise ValueError(f"expected each of the channels 0 to {shape[0] - 1} once; got {got}")
         self.event_shape = tuple(shape)
         self.register_buffer("order", order.clone())
 

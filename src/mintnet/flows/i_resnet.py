@@ -9,16 +9,13 @@ from torch.nn import functional as F
 from mintnet.bijections.base import Bijection
 from mintnet.calculus import LOWER
 from mintnet.calculus.masks import check_positive
-from mintnet.flows.networks import check_shape
+from mintnet.flows.couplings import check_shape
 from mintnet.solvers import Auto, FixedPoint, ResidualIteration, Solution, Solver, System
 from mintnet.solvers.gradient import attach_gradient
 
-STEPS = 2000
-"""Iterations of the inverse at most: with a Lipschitz constant of 0.97 float64 needs 1200."""
+STEPS = 2000  # of the inverse at most: with a Lipschitz constant of 0.97 float64 needs 1200
 
-SETTLED, MOVED_LITTLE = 1e-9, 1e-2
-"""Shares of the norm: power iterations stop below the first, in training one is enough below the
-second."""
+SETTLED, MOVED_LITTLE = 1e-9, 1e-2  # shares of the norm: power iterations stop, one is enough
 
 
 class SpectralLinear(nn.Module):
@@ -27,7 +24,6 @@ class SpectralLinear(nn.Module):
     ‖W‖ is the largest singular value of the map on whole samples, by power iteration: until it
     settles for new weights, one step for weights that a training step has moved a little, none
     for the same weights. It approaches the norm from below, so that c should leave some room.
-    ``shape`` is that of one input sample, ``coefficient`` is c.
     """
 
     vector: Tensor
@@ -108,13 +104,10 @@ class SpectralLinear(nn.Module):
 class IResNetBlock(Bijection):
     """y = x + g(x) with Lip(g) < 1 (Behrmann et al., 2019).
 
-    g has three spectrally normalized layers with ELU between them. log |det J| is the series
-    tr(J_g) − tr(J_g²)/2 + …, cut after ``terms`` and with each trace *estimated* by vᵀ J_gᵏ v for
-    random v: it changes from call to call, with a small bias. The inverse is the fixed point of
-    x ← y − g(x).
-
-    ``shape`` is (C, H, W) or (D,), ``coefficient`` c the bound of each layer, so that Lip(g) ≤ c³,
-    and ``probes`` the number of random v for each sample, of which the mean is taken.
+    g has three spectrally normalized layers with ELU between them, each bounded by c =
+    ``coefficient``. log |det J| is the series tr(J_g) − tr(J_g²)/2 + …, cut after ``terms`` and
+    with each trace *estimated* by the mean of vᵀ J_gᵏ v for ``probes`` random v: it changes from
+    call to call, with a small bias. The inverse is the fixed point of x ← y − g(x).
 
     Examples:
         >>> block, x = IResNetBlock((4,), hidden=8), torch.randn(3, 4)
@@ -134,10 +127,8 @@ class IResNetBlock(Bijection):
         check_shape(shape)
         check_positive(hidden=hidden, terms=terms, probes=probes)
         if not 0 < coefficient < 1:
-            raise ValueError(
-                "coefficient must lie between 0 and 1, or the block need not be invertible; got "
-                f"{coefficient}"
-            )
+            why = "or the block need not be invertible"
+            raise ValueError(f"coefficient must lie between 0 and 1, {why}; got {coefficient}")
         self.event_shape = tuple(shape)
         self.coefficient, self.terms, self.probes = coefficient, terms, probes
         inside = (hidden, *shape[1:])
@@ -164,7 +155,6 @@ class IResNetBlock(Bijection):
 
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        """The fixed point x ← z − g(x): `FixedPoint` damps it, and other solvers are refused."""
         if solver is None or isinstance(solver, Auto):
             solver = ResidualIteration(STEPS)
         if not isinstance(solver, ResidualIteration | FixedPoint):

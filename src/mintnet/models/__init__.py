@@ -1,8 +1,7 @@
 """Models: networks of bijections and what is built around them."""
 
-from mintnet.models.classifier import CLASSIFIERS, Classifier, ClassifierConfig
+from mintnet.models.classifier import CLASSIFIERS, Classifier, ClassifierConfig, Pixels
 from mintnet.models.flow import Flow
-from mintnet.models.labelled import Pixels
 from mintnet.models.mintnet import PRESETS, MintNet, MintNetConfig
 from mintnet.models.original import import_original
 from mintnet.models.resnet import ResNet, ResNetConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self, get_type_hints
 
@@ -25,19 +25,14 @@ MOST_WEIGHTS = 2**29
 
 @dataclass(frozen=True)
 class Config:
-    """A configuration that is saved as plain data, where tuples are lists.
-
-    Its fields are checked against their types, also where they come from Python.
-    """
+    """A configuration whose fields are checked against their types, also those given in Python."""
 
     def __post_init__(self) -> None:
         for name, kind in get_type_hints(type(self), include_extras=True).items():
             object.__setattr__(self, name, check(getattr(self, name), kind, name))
         self.check_more()
         if (count := self.least_weights()) > MOST_WEIGHTS:
-            raise ValueError(
-                f"expected a network of at most {MOST_WEIGHTS:,} weights; got {count:,}"
-            )
+            raise ValueError(f"expected at most {MOST_WEIGHTS:,} weights; got {count:,}")
 
     def check_more(self) -> None:
         """Raise for what the types of the fields do not say."""
@@ -45,10 +40,6 @@ class Config:
     def least_weights(self) -> int:
         """A lower bound of the number of weights, known before any memory is taken."""
         return 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """The configuration as plain data."""
-        return asdict(self)
 
     def check_stages(self, *names: str) -> None:
         """Raise unless all of these fields have one entry a stage, and there is a stage."""
@@ -63,6 +54,8 @@ class Model(nn.Module, ABC):
 
     kind: ClassVar[str] = "model"
     kinds: ClassVar[dict[str, type[Model]]] = {}
+    schema: ClassVar[Any]  # of what `describe` gives
+    scores: dict[str, Tensor] | None = None  # of held-out images, see `analysis.score.Reference`
 
     def __init_subclass__(cls) -> None:
         if "kind" in vars(cls):
@@ -73,9 +66,6 @@ class Model(nn.Module, ABC):
         self.shape: Shape = shape
         self.levels: int = check(levels, Levels, "levels")
         self.about: dict[str, Any] = {}  # what its file says beside the model, such as the data
-
-    schema: ClassVar[Any]
-    """What `describe` gives, for `mintnet.schema.check`."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -93,7 +83,9 @@ class Model(nn.Module, ABC):
 
     def save(self, folder: str | Path, **extra: Any) -> None:
         """Write ``model.safetensors`` and ``config.json``, with ``extra`` in it, into a folder."""
+        storage.save_scores(folder, None)  # never those of other weights
         storage.save_model(folder, self, {**self.describe(), **extra})
+        storage.save_scores(folder, self.scores)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -111,13 +103,10 @@ class Model(nn.Module, ABC):
             model = found.from_description(known)
         except ValueError as error:
             raise storage.ModelFileError(f"{folder / storage.CONFIG}: {error}") from error
-        model.read(folder)
+        storage.load_weights(folder, model)
+        model.scores = storage.load_scores(folder)
         model.about = {key: value for key, value in config.items() if key not in model.describe()}
         return model.eval()
-
-    def read(self, folder: Path) -> None:
-        """Read the weights that were saved in a folder."""
-        storage.load_weights(folder, self)
 
     @classmethod
     def from_pretrained(cls, name: str) -> Self:
@@ -129,25 +118,23 @@ class Model(nn.Module, ABC):
     ) -> str:
         """Upload the model as user/model to the Hugging Face hub; gives the page's address.
 
-        A model card comes with it: ``figures``, such as {"bits per dimension": 0.98}, and samples
-        of a density model. Log in before, with ``hf auth login`` or HF_TOKEN.
+        Its card has ``figures``, such as {"bits per dimension": 0.98}, and samples of a density
+        model. Log in before, with ``hf auth login`` or HF_TOKEN.
         """
         from mintnet.models import hub
 
         return hub.push(self, name, figures or {}, private)
 
     def parameter_count(self) -> int:
-        """Weights that are not masked, and all other parameters."""
+        """Weights and biases, those that a mask holds at 0 left out."""
         return parameter_count(self)
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights."""
         return next(self.parameters()).dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
         return next(self.parameters()).device
 
     def check_images(self, images: Tensor, floating: bool = True) -> None:

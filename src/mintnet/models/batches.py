@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import count, repeat
+from itertools import repeat
 from typing import Any, TypedDict
 
 import torch
@@ -29,20 +28,21 @@ class Solving(TypedDict, total=False):
     progress: Progress | None
 
 
-@dataclass(frozen=True)
 class Reporting(Solver):
-    """A solver that calls ``report`` after each layer that it has solved."""
+    """A solver that tells ``progress`` how many layers are solved of those in so many batches."""
 
-    solver: Solver
-    report: Callable[[], None]
-
-    @property
-    def tolerance(self) -> float | None:  # type: ignore[override]
-        return self.solver.tolerance
+    def __init__(
+        self, solver: Solver | None, net: Bijection, times: int, progress: Progress
+    ) -> None:
+        check_solver(solver)
+        self.solver, self.progress, self.solved = solver or Auto(), progress, 0
+        self.tolerance = self.solver.tolerance
+        self.total = times * sum(isinstance(leaf, TriangularBijection) for leaf in net.leaves())
 
     def attempt(self, system: System, z: Tensor) -> Solution:
         solution = self.solver.attempt(system, z)
-        self.report()
+        self.solved += 1
+        self.progress(self.solved, self.total)
         return solution
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
@@ -60,21 +60,12 @@ def join_solutions(solutions: Sequence[Solution]) -> Solution:
     return Solution(name=solutions[0].name, parts=parts, **joined)
 
 
-def reporting(solver: Solver | None, net: Bijection, batches: int, progress: Progress) -> Reporting:
-    """A solver that tells how many layers of how many in all batches are solved."""
-    check_solver(solver)
-    layers = sum(isinstance(leaf, TriangularBijection) for leaf in net.leaves())
-    total, solved = layers * batches, count(1)
-    return Reporting(solver or Auto(), lambda: progress(next(solved), total))
+def batches(size: int, *inputs: Tensor | None) -> list[Any]:
+    """The inputs, that many samples at a time; None stays None.
 
-
-def in_batches(size: int, function: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
-    """``function`` of the inputs, that many samples at a time; None stays None.
-
-    While torch compiles or exports, it is of all at once: a traced graph has no loop.
+    While torch compiles or exports, all at once: a traced graph has no loop.
     """
     if torch.compiler.is_compiling():
-        return function(*inputs)
+        return [inputs]
     parts = [repeat(None) if tensor is None else tensor.split(size) for tensor in inputs]
-    results = [function(*batch) for batch in zip(*parts, strict=False)]
-    return results[0] if len(results) == 1 else torch.cat(results)
+    return list(zip(*parts, strict=False))

@@ -9,19 +9,119 @@ no image are mapped to padded images whose padding is not 0, and the energy ther
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from abc import abstractmethod
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mintnet.bijections import BatchNorm, Bijection, Chain, MintLayer
-from mintnet.models.base import Config, Counts, Shape, Size, Sizes, choose
+from mintnet.graphs import is_capturing
+from mintnet.models.base import Config, Counts, Levels, Model, Shape, Size, Sizes, choose
 from mintnet.models.fast import fast_value
-from mintnet.models.labelled import LABELLED, ImageClassifier, Pixels
 from mintnet.models.mintnet import Kernel, in_stages, mint_weights
+from mintnet.precision import true_float32
+from mintnet.schema import check
 from mintnet.solvers import Solution, Solver
+
+
+@dataclass(frozen=True)
+class Pixels(Config):
+    """The images that a classifier takes: a byte v becomes (v / (levels − 1) − mean) / deviation.
+
+    The shape is (C, H, W); mean and deviation of each channel, or one for all, go from 0 to 1.
+    """
+
+    shape: Shape
+    levels: Levels = 256
+    mean: tuple[float, ...] = (0.5,)
+    deviation: tuple[Annotated[float, (1e-6, 1e6)], ...] = (0.25,)
+
+    def check_more(self) -> None:
+        channels = self.shape[0]
+        for name in ("mean", "deviation"):
+            if (given := len(values := getattr(self, name))) not in (1, channels):
+                raise ValueError(f"{name} needs 1 or {channels} entries, by channel; got {given}")
+            object.__setattr__(self, name, values * (channels // given))
+
+    def normalized(self, pixels: Tensor) -> Tensor:
+        """Numbers that a network takes, from pixels of 0 … levels − 1 in floating point."""
+        mean, deviation = self._constants(pixels)
+        return (pixels / (self.levels - 1) - mean) / deviation
+
+    def denormalized(self, x: Tensor) -> Tensor:
+        """The reverse of `normalized`: pixels in units of grey levels, not rounded."""
+        mean, deviation = self._constants(x)
+        return (x * deviation + mean) * (self.levels - 1)
+
+    def _constants(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and deviation as (C, 1, 1), filled on the device: nothing waits for the host."""
+        mean, deviation = like.new_empty(2, self.shape[0], 1, 1)
+        for channel in range(self.shape[0]):
+            mean[channel].fill_(self.mean[channel])
+            deviation[channel].fill_(self.deviation[channel])
+        return mean, deviation
+
+
+LABELLED = {"pixels": Pixels, "classes": Size}  # what a file says besides the network
+
+
+class ImageClassifier(Model):
+    """Images to log-probabilities of classes; training uses `logits`, which checks nothing."""
+
+    config: Any
+
+    def __init__(self, config: Config, pixels: Pixels, classes: int) -> None:
+        check(classes, Size, "classes")
+        super().__init__(pixels.shape, pixels.levels)
+        self.config, self.pixels, self.classes = config, pixels, classes
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Log-probabilities, (batch, classes), of bytes, or of floating-point input as it is."""
+        with self.checked(images):
+            return self.logits(self.prepared(images)).log_softmax(1)
+
+    @abstractmethod
+    def logits(self, x: Tensor, dtype: torch.dtype | None = None, compiled: bool = False) -> Tensor:
+        """Logits of what `prepared` gives, without checks, with convolutions in ``dtype``."""
+
+    def prepared(self, images: Tensor) -> Tensor:
+        """What enters the network: bytes normalised, anything else as it is."""
+        if images.dtype == torch.uint8:
+            return self.pixels.normalized(images.to(self.dtype))
+        return images
+
+    def describe(self) -> dict[str, Any]:
+        net, pixels = asdict(self.config), asdict(self.pixels)
+        return {"kind": self.kind, "net": net, "pixels": pixels, "classes": self.classes}
+
+    @classmethod
+    def from_description(cls, config: dict[str, Any]) -> Self:
+        return cls(config["net"], config["pixels"], config["classes"])
+
+    def checked(self, images: Tensor) -> AbstractContextManager[None]:
+        """Raise unless the network can take, or learn from, these images; a context to run in."""
+        self.check_images(images)
+        name = type(self).__name__
+        if not len(images):
+            raise ValueError(f"{name} takes at least one image; got {tuple(images.shape)}")
+        if not self.training:
+            return true_float32()
+        if len(images) < 2:
+            raise ValueError(
+                f"{name} in training mode needs at least two images: batch normalization takes its "
+                "statistics from the batch; got one. Use a larger batch, or call .eval() first."
+            )
+        if not is_capturing(images) and bool((images == images[:1, :, :1, :1]).all()):
+            raise ValueError(
+                f"{name} cannot be trained on this batch: all of its images are the same constant "
+                "colour, so batch normalization would divide by 0. Give it different images, or "
+                "call .eval() first."
+            )
+        return nullcontext()
 
 
 @dataclass(frozen=True)
@@ -60,24 +160,19 @@ class Inversion:
         return self.solution.value[:, : self.channels]
 
     @property
-    def padding(self) -> Tensor:
-        """What landed in the padding, (batch, width − C, H, W)."""
-        return self.solution.value[:, self.channels :]
-
-    @property
     def padding_energy(self) -> Tensor:
         """The mean square of the padding of each sample, (batch,); 0 for features of an image."""
-        return self.padding.square().flatten(1).sum(1) / max(1, self.padding.shape[1:].numel())
+        padding = self.solution.value[:, self.channels :]
+        return padding.square().flatten(1).sum(1) / max(1, padding.shape[1:].numel())
 
 
-PIXELS: dict[str, Pixels] = {
+PIXELS = {
     "digits": Pixels((1, 8, 8), 17, (0.305,), (0.376,)),
     "mnist": Pixels((1, 28, 28), 256, (0.1307,), (0.3081,)),
     "cifar10": Pixels((3, 32, 32), 256, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
 }
-"""The images of each data set, with the mean and deviation of its training part."""
 
-CLASSIFIERS: dict[str, ClassifierConfig] = {
+CLASSIFIERS = {
     "digits": ClassifierConfig(width=8, pairs=(2, 2), filters=(1, 1)),
     "mnist": ClassifierConfig(),
     "cifar10": ClassifierConfig(),
@@ -104,10 +199,8 @@ class Classifier(ImageClassifier):
     def __init__(self, config: ClassifierConfig, pixels: Pixels, classes: int = 10) -> None:
         super().__init__(config, pixels, classes)
         if (channels := pixels.shape[0]) > config.width:
-            raise ValueError(
-                f"images of {channels} channels cannot be padded to {config.width}; give a width "
-                f"of at least {channels}"
-            )
+            width = f"{config.width}; give a width of at least {channels}"
+            raise ValueError(f"images of {channels} channels cannot be padded to {width}")
         form = config.activation, config.kernel_size, config.t_form
 
         def layers(stage: int, shape: Shape) -> list[Bijection]:
@@ -175,7 +268,6 @@ class Classifier(ImageClassifier):
         return F.pad(x, (0, 0, 0, 0, 0, self.config.width - x.shape[1]))
 
     def layers(self) -> list[MintLayer]:
-        """All Mint layers, in the order in which they are applied."""
         return [part for part in self.chain if isinstance(part, MintLayer)]
 
     def _refuse_training(self) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, cast
 import torch
 from torch import Tensor
 
-from mintnet.bijections import Bijection, Chain, MixtureLayer
+from mintnet.bijections import Bijection, MixtureLayer
 from mintnet.graphs import is_capturing
 from mintnet.models.base import Config, Counts, Shape, Sizes
 from mintnet.models.mintnet import Network, in_stages
@@ -18,23 +18,14 @@ Labels = Tensor | int | None
 
 @dataclass(frozen=True)
 class DeepConfig(Config):
-    """The shape of a deep network: stages of mixture layers with 2 × 2 squeezes between them.
+    """The shape of a deep network: stages of mixture layers with 2 × 2 squeezes between them."""
 
-    Attributes:
-        shape: (C, H, W) of one sample.
-        layers: mixture layers in each stage, lower and upper in turns.
-        filters: K of each stage.
-        blocks: residual blocks of each layer's network, by stage.
-        components: of the mixtures, by stage.
-        classes: of labels that the network is conditioned on, 0 for none.
-    """
-
-    shape: Sizes
-    layers: Counts
-    filters: Sizes
-    blocks: Counts
-    components: Sizes
-    classes: Annotated[int, (0, 2**16)] = 0
+    shape: Sizes  # (C, H, W) of one sample
+    layers: Counts  # in each stage, lower and upper in turns
+    filters: Sizes  # K of each stage
+    blocks: Counts  # residual blocks of each layer's network, by stage
+    components: Sizes  # of the mixtures, by stage
+    classes: Annotated[int, (0, 2**16)] = 0  # of labels, 0 for none
 
     def check_more(self) -> None:
         self.check_stages("layers", "filters", "blocks", "components")
@@ -46,11 +37,8 @@ class DeepConfig(Config):
         for stage, count in enumerate(self.layers):
             channels = self.shape[0] * 4**stage
             width = channels * self.filters[stage]
-            total += (
-                count
-                * width
-                * (taps * width * self.blocks[stage] + channels * self.components[stage])
-            )
+            outputs = channels * self.components[stage]
+            total += count * width * (taps * width * self.blocks[stage] + outputs)
         return total
 
 
@@ -73,27 +61,18 @@ class DeepNet(Network):
     """
 
     def __init__(self, config: DeepConfig) -> None:
-        super().__init__()
-        self.config = config
-
         def layers(stage: int, shape: Shape) -> list[Bijection]:
             size = shape[0], config.filters[stage], shape[1:]
             depth = config.blocks[stage], config.components[stage]
             uppers = (bool(index % 2) for index in range(config.layers[stage]))
             return [MixtureLayer(*size, *depth, upper, config.classes) for upper in uppers]
 
-        self.event_shape = config.shape
         shape = cast(Shape, config.shape)  # a vector has one stage, and no sides to halve
-        self.chain = Chain(*in_stages(shape, len(config.layers), layers))
+        super().__init__(*in_stages(shape, len(config.layers), layers))
+        self.config = config
 
     def layers(self) -> list[MixtureLayer]:
-        """All mixture layers, in the order in which they are applied."""
         return [leaf for leaf in self.leaves() if isinstance(leaf, MixtureLayer)]
-
-    def given(self, context: Tensor) -> Chain:
-        """The network for samples with this context, (batch, classes); it shares its weights."""
-        parts = self.leaves()
-        return Chain(*(p.given(context) if isinstance(p, MixtureLayer) else p for p in parts))
 
     @torch.no_grad()
     def initialize(self, x: Tensor, context: Tensor | None = None) -> None:
@@ -109,11 +88,6 @@ def one_hot(labels: Labels, count: int, classes: int) -> Tensor | None:
     """Labels, one for all or (count,), as (count, classes); None where there are no classes.
 
     Labels that are not given are all classes by turns.
-
-    Examples:
-        >>> one_hot(1, 2, 3)
-        tensor([[0, 1, 0],
-                [0, 1, 0]])
     """
     if not classes:
         if labels is not None:

@@ -18,13 +18,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from mintnet.bijections import Bijection, MintLayer, MixtureLayer
 from mintnet.bijections.mixture import GivenContext
 from mintnet.flows import RealNVPCoupling
-from mintnet.flows.networks import HalfNetwork
+from mintnet.flows.couplings import HalfNetwork
 
 ALIGNMENT = {"cpu": 16}  # hidden widths are padded to a multiple of it, elsewhere of 64
 GATHERED = 16  # the most channels for which the first and last convolution are matrix products
@@ -34,15 +34,7 @@ KEPT = 0.5  # the share of what a backward pass needs that is kept, the rest is 
 def fast_transform(
     bijection: Bijection, x: Tensor, dtype: torch.dtype = torch.bfloat16, compiled: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """z and log |det J| of a chain of Mint layers with ELU, mixture layers, squeezes and couplings.
-
-    Examples:
-        >>> from mintnet import MintNet
-        >>> net, x = MintNet.preset("digits"), torch.randn(2, 1, 8, 8)
-        >>> z, log_det = fast_transform(net, x, torch.float32, compiled=False)
-        >>> bool(torch.allclose(z, net(x)[0], atol=1e-5))
-        True
-    """
+    """z and log |det J| of a chain of Mint layers with ELU, mixture layers, squeezes, couplings."""
     if reason := why_not_fast(bijection):
         raise ValueError(reason)
     leaves = bijection.leaves()
@@ -50,15 +42,14 @@ def fast_transform(
     total = x.new_zeros(len(x))
     for part in leaves:
         if isinstance(part, MintLayer):
-            x, log_det = _compiled(mint_layer, compiled)(x, weights[part], *_shape_of(part))
+            form = part.filters, part.kernel_size, part.ordering.upper
+            x, log_det = _compiled(mint_layer, compiled)(x, weights[part], *form)
         elif isinstance(part, RealNVPCoupling):
-            couple = _compiled(coupling_layer, compiled)
-            x, log_det = couple(x, *_coupling_parts(part), part.ordering.upper, dtype)
-        elif isinstance(part, MixtureLayer | GivenContext):
-            layer, context = (
-                (part.layer, part.context) if isinstance(part, GivenContext) else (part, None)
-            )
-            x, log_det = _compiled(mixture_layer, compiled)(x, layer, context, dtype)
+            x, log_det = _compiled(coupling_layer, compiled)(x, part, dtype)
+        elif isinstance(part, MixtureLayer):
+            x, log_det = _compiled(mixture_layer, compiled)(x, part, None, dtype)
+        elif isinstance(part, GivenContext):
+            x, log_det = _compiled(mixture_layer, compiled)(x, part.layer, part.context, dtype)
         else:
             x, log_det = part.transform(x)
         total = total + log_det
@@ -86,7 +77,8 @@ def fast_value(
     weights = _prepared_layers(leaves, dtype, compiled)
     for part in leaves:
         if isinstance(part, MintLayer):
-            x = _compiled(mint_value, compiled)(x, weights[part], *_shape_of(part))
+            form = part.kernel_size, part.ordering.upper, part.activation_name
+            x = _compiled(mint_value, compiled)(x, weights[part], *form)
         else:
             x = part.value(x)
     return x
@@ -128,18 +120,6 @@ def _prepared_layers(
     return found
 
 
-def _shape_of(layer: MintLayer) -> tuple[int, int, bool, str]:
-    return layer.filters, layer.kernel_size, layer.ordering.upper, layer.activation_name
-
-
-def _coupling_parts(part: RealNVPCoupling) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """Weights and biases of the three convolutions of a coupling's own network, and its gain."""
-    layers = [layer for layer in part.modules() if isinstance(layer, nn.Conv2d)]
-    gain = cast(HalfNetwork, part.conditioner.network).log_gain
-    biases = [cast(Tensor, layer.bias) for layer in layers]
-    return [layer.weight for layer in layers], biases, gain
-
-
 @functools.cache
 def _compiled(function: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
     """A function of this module compiled, made when it is first asked for."""
@@ -172,10 +152,10 @@ class Prepared(NamedTuple):
 
 
 def mint_layer(
-    x: Tensor, weights: Prepared, filters: int, size: int, upper: bool, activation: str = "elu"
+    x: Tensor, weights: Prepared, filters: int, size: int, upper: bool
 ) -> tuple[Tensor, Tensor]:
     """Eq. 2 for ELU with K = ``filters``, R = ``size``, and the log of |diag J|, summed."""
-    y, v1, v2 = _eq2(x, weights, size, upper, activation)
+    y, v1, v2 = _eq2(x, weights, size, upper, "elu")
     channels, t = x.shape[1], weights.t
     d1, d2 = v1.clamp(max=0).exp(), v2.clamp(max=0).exp()
     mixed = d1.permute(0, 2, 3, 1) @ weights.product.mT
@@ -184,9 +164,7 @@ def mint_layer(
     return y, (t.permute(1, 2, 0) + copies.sum(-1)).log().flatten(1).sum(1)
 
 
-def mint_value(
-    x: Tensor, weights: Prepared, filters: int, size: int, upper: bool, activation: str
-) -> Tensor:
+def mint_value(x: Tensor, weights: Prepared, size: int, upper: bool, activation: str) -> Tensor:
     """Eq. 2 alone. Shapes: (batch, C, H, W) → (batch, C, H, W)."""
     return _eq2(x, weights, size, upper, activation)[0]
 
@@ -213,7 +191,8 @@ def _eq2(
     h2 = h(v2)
     if channels <= GATHERED:
         parts = (h2.permute(0, 2, 3, 1) @ third).unflatten(-1, (len(taps), channels))
-        sums = scatter_taps(parts, taps, size)
+        columns = zip(parts.unbind(3), taps, strict=True)
+        sums = torch.stack([_shifted(p.float(), [tap], size)[0] for p, tap in columns]).sum(0)
     else:
         sums = F.conv2d(h2, third, padding=radius).permute(0, 2, 3, 1)
     return t * x + sums.permute(0, 3, 1, 2) + b3[:, None, None], v1, v2
@@ -245,7 +224,7 @@ def prepared(
     product = own3[:, :, None] * w2[..., radius, radius] * own1[:, None, :]
     product = F.pad(torch.where(same, product, 0.0), (0, dead, 0, dead)).to(dtype)
     seen = seen_taps(channels, size, upper)
-    taps = slice(seen[0], seen[-1] + 1)
+    taps = slice(seen.start, seen.stop)
     if channels == 1:  # what the mask leaves lies in a rectangle of rows up to the centre
         w2 = w2[..., radius:, :] if upper else w2[..., : radius + 1, :]
     second = _channels_last(F.pad(w2, (0, 0, 0, 0, 0, dead, 0, dead)).to(dtype))
@@ -262,44 +241,27 @@ def prepared(
 
 
 def coupling_layer(
-    x: Tensor,
-    weights: Sequence[Tensor],
-    biases: Sequence[Tensor],
-    log_gain: Tensor,
-    upper: bool,
-    dtype: torch.dtype,
+    x: Tensor, coupling: RealNVPCoupling, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """y₁ = x₁, y₂ = σ(s(x₁)) ⊙ (x₂ + t(x₁)) with σ = exp(γ + 2 tanh(s / 2)), and Σ log σ.
-
-    γ is ``log_gain``, (C / 2,); with ``upper``, the second half moves the first.
-    """
+    """y₁ = x₁, y₂ = σ(s(x₁)) ⊙ (x₂ + t(x₁)) with σ = exp(γ + 2 tanh(s / 2)), and Σ log σ."""
+    half, upper = cast(HalfNetwork, coupling.conditioner.network), coupling.ordering.upper
     low, high = x.chunk(2, 1)
     read, moved = (high, low) if upper else (low, high)
-    hidden = read.to(dtype).contiguous(memory_format=torch.channels_last)
-    for weight, bias in zip(weights, biases, strict=True):
-        hidden = F.elu(hidden) if weight is not weights[0] else hidden
-        padding = weight.shape[-1] // 2
-        hidden = F.conv2d(hidden, weight.to(dtype), bias.to(dtype), padding=padding)
-    raw, shift = hidden.float().chunk(2, 1)
-    log_scale = log_gain[:, None, None] + 2.0 * torch.tanh(0.5 * raw)
+    with torch.autocast(x.device.type, dtype, enabled=dtype != x.dtype):
+        found = half.network(read.contiguous(memory_format=torch.channels_last))
+    raw, shift = found.to(x.dtype).chunk(2, 1)
+    log_scale = half.log_gain[:, None, None] + 2.0 * torch.tanh(0.5 * raw)
     moved = (moved + shift) * log_scale.exp()
     y = torch.cat([moved, read] if upper else [read, moved], 1)
     return y, log_scale.flatten(1).sum(1)
 
 
-def seen_taps(channels: int, size: int, upper: bool) -> list[int]:
+def seen_taps(channels: int, size: int, upper: bool) -> range:
     """The taps of a kernel, row by row, that the mask leaves to some pair of channels."""
-    taps = range(size * size)
+    taps, centre = range(size * size), size * size // 2
     if channels > 1:
-        return list(taps)
-    return [tap for tap in taps if (tap >= size * size // 2 if upper else tap <= size * size // 2)]
-
-
-def scatter_taps(parts: Tensor, taps: Sequence[int], size: int) -> Tensor:
-    """Contributions of taps at their places, summed: (B, H, W, T, C) → (B, H, W, C)."""
-    columns = [part.float() for part in parts.unbind(3)]
-    brought = [_shifted(part, [tap], size)[0] for part, tap in zip(columns, taps, strict=True)]
-    return torch.stack(brought).sum(0)
+        return taps
+    return taps[centre:] if upper else taps[: centre + 1]
 
 
 def _shifted(x: Tensor, taps: Sequence[int], size: int) -> list[Tensor]:

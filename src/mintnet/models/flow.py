@@ -15,37 +15,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import repeat
-from typing import Annotated, Any, ClassVar, Literal, Self, Unpack, cast
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Unpack, cast
 
 import torch
 from torch import Tensor
 
 from mintnet.bijections import Bijection, Equalize, Logit, Rescale
 from mintnet.bijections.base import EntrywiseBijection, check_input
-from mintnet.models.at_work import AtWork
-from mintnet.models.base import Levels, Shape, choose
-from mintnet.models.base_distribution import BASES
-from mintnet.models.batches import Progress, Solving, in_batches, join_solutions, reporting
+from mintnet.models.base import Levels, Model, Shape, choose
+from mintnet.models.batches import Progress, Reporting, Solving, batches, join_solutions
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet, Labels, one_hot
 from mintnet.models.mintnet import PRESETS, MintNet, MintNetConfig
-from mintnet.models.noise import Noise, Seed, check_index, uniform_noise
+from mintnet.models.noise import BASES, Seed, check_index, uniform_noise
 from mintnet.precision import true_float32
 from mintnet.schema import check
 from mintnet.solvers import REMEDY, Solution, Solver
 
-Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
+if TYPE_CHECKING:
+    from mintnet.analysis.restore import Restoration
+    from mintnet.analysis.score import Reference, Score
 
+Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
 LAMBDAS = {"digits": 0.01, "mnist": 1e-6, "cifar10": 0.05, "imagenet32": 0.05}
 LEVELS = {"digits": 17}
-BOUNDS = ("mean", "importance")
 Count = Annotated[int, (1, 2**40)]
 HIDDEN_ENTRIES = 2**25
 """Entries in the widest hidden layer of one internal batch at most: 128 MiB in float32."""
 
 
-class Flow(AtWork):
+class Flow(Model):
     """Dequantization, a map of the pixels, a network, and the distribution of its output.
 
     The network is a `MintNet` or a `DeepNet`, by its config. ``lam`` and ``centre`` are λ and c of
@@ -96,12 +95,6 @@ class Flow(AtWork):
         return Flow(presets[name], lam, LEVELS.get(data, 256), equalized=name in DEEP_PRESETS)
 
     @property
-    def logit(self) -> Logit:
-        """The map of the pixels, where it is the logit."""
-        assert isinstance(self.pixels, Logit)
-        return self.pixels
-
-    @property
     def classes(self) -> int:
         """The number of labels that the model is conditioned on, 0 for none."""
         return self.net.config.classes if isinstance(self.net, DeepNet) else 0
@@ -128,16 +121,15 @@ class Flow(AtWork):
         draws: int = 1,
         bound: str = "mean",
     ) -> Tensor:
-        """Nats of uint8 images (batch, C, H, W) by dequantization draws, (batch,).
+        """Nats of uint8 images (batch, C, H, W), (batch,): in expectation at most log P(v).
 
-        With one draw, a lower bound of log P(v) in expectation. ``seed``, ``draw`` (the first of
-        the ``draws``) and ``index``, (batch,), the images' places in their data set (from 0 if not
-        given), fix the noise. ``labels`` are those of a class-conditional model, one for all images
-        or (batch,). ``bound`` is the ``mean`` of the draws' nats, or ``importance``, which is
-        tighter: the logarithm of the mean of their likelihoods.
+        ``seed``, ``draw`` (the first of the ``draws``) and ``index``, (batch,), the images' places
+        in their data set (from 0 if not given), fix the noise. ``labels`` are those of a
+        class-conditional model, one for all images or (batch,). ``bound`` is the ``mean`` of the
+        draws' nats, or ``importance``, tighter: the logarithm of the mean of their likelihoods.
         """
-        if bound not in BOUNDS:
-            raise ValueError(f"unknown bound {bound!r}; choose one of {', '.join(BOUNDS)}")
+        if bound not in ("mean", "importance"):
+            raise ValueError(f"bound: expected mean or importance; got {bound!r}")
         check(draws, Count, "draws")
         check(draw, Seed, "draw")
         if labels is None and self.classes:  # any label: log Σ p(label) p(image | label)
@@ -147,8 +139,9 @@ class Flow(AtWork):
         def nats(x: Tensor, net: Bijection) -> Tensor:
             return self.log_density(x, net.transform)
 
-        each = partial(self._each, nats, images, labels, index, seed=seed)
-        found = torch.stack([each(draw=n) for n in range(draw, draw + draws)])
+        numbers = range(draw, draw + draws)
+        each = [self._each(nats, images, labels, index, seed=seed, draw=n) for n in numbers]
+        found = torch.stack(each)
         return found.mean(0) if bound == "mean" else found.logsumexp(0) - math.log(draws)
 
     def classify(self, images: Tensor, seed: int = 0, draws: int = 1) -> Tensor:
@@ -157,9 +150,7 @@ class Flow(AtWork):
             raise ValueError("this model is not class-conditional; train one with --labels")
         return self._by_label(images, seed, draws=draws, bound="importance").log_softmax(1)
 
-    def log_prob_map(
-        self, images: Tensor, *, labels: Labels = None, **noise: Unpack[Noise]
-    ) -> Tensor:
+    def log_prob_map(self, images: Tensor, *, labels: Labels = None, **noise: Any) -> Tensor:
         """Nats of each entry of the images, (batch, C, H, W), which sum to `log_prob`."""
 
         def entries(x: Tensor, net: Bijection) -> Tensor:
@@ -216,25 +207,21 @@ class Flow(AtWork):
 
     def given(self, context: Tensor | None) -> Bijection:
         """The network, for samples with a context where there is one."""
-        if context is None:
-            return self.net
-        assert isinstance(self.net, DeepNet)
         return self.net.given(context)
 
     def encode(self, images: Tensor, *, labels: Labels = None) -> Tensor:
         """z of the centres of the images' bins."""
 
         def latents(x: Tensor, net: Bijection) -> Tensor:
-            z: Tensor = net(self.pixels.transform(x)[0])[0]
-            return z
+            return net(self.pixels.transform(x)[0])[0]  # type: ignore[no-any-return]
 
         return self._each(latents, images, labels, seed=None)
 
     @torch.no_grad()
     def decode(self, z: Tensor, solver: Solver | None = None, **options: Unpack[Solving]) -> Tensor:
         """The uint8 images with these z; raises `InversionError` unless all are verified."""
-        batches = self._solved(z, solver, **options)
-        return torch.cat([self.to_images(solution.require(REMEDY)) for solution in batches])
+        found = self._solved(z, solver, **options)
+        return torch.cat([self.to_images(solution.require(REMEDY)) for solution in found])
 
     @torch.no_grad()
     def solve(
@@ -256,10 +243,7 @@ class Flow(AtWork):
         solver: Solver | None = None,
         **options: Unpack[Solving],
     ) -> Tensor:
-        """New images, uint8 (count, C, H, W): z from its distribution, through the inverse.
-
-        A class-conditional model without ``labels`` takes its classes by turns.
-        """
+        """New images, uint8 (count, C, H, W), by the inverse; without labels, classes by turns."""
         return self.decode(self.sample_latents(count, temperature, seed), solver, **options)
 
     def sample_latents(
@@ -274,8 +258,31 @@ class Flow(AtWork):
         z = self.base.from_normal(torch.randn(count, *shape, generator=generator) * temperature)
         return z.to(self.device, self.dtype)
 
+    def score(
+        self, images: Tensor, draws: int = 1, reference: Tensor | Reference | None = None
+    ) -> Score:
+        """Bits, p-values and maps of nats: how odd uint8 images are, see `analysis.score.score`."""
+        from mintnet.analysis.score import score
+
+        return score(self, images, draws, reference)
+
+    def keep_scores(self, images: Tensor, draws: int = 1) -> None:
+        """Measure reference images (n, C, H, W), held out of training, and keep their scores."""
+        from mintnet.analysis.score import Reference
+
+        self.scores = Reference.of(self, images, draws).tensors()
+
+    def restore(self, image: Tensor, mask: Tensor | None = None, **options: Any) -> Restoration:
+        """Posterior samples of a picture with something hidden, see `analysis.restore.restore`.
+
+        Options: ``noise``, ``zoom``, ``n``, ``seed``, ``steps``, ``labels`` and ``progress``.
+        """
+        from mintnet.analysis.restore import restore
+
+        return restore(self, image, mask, **options)
+
     def describe(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"kind": self.kind, "net": self.net.config.to_dict()}
+        found: dict[str, Any] = {"kind": self.kind, "net": asdict(self.net.config)}
         if isinstance(self.pixels, Logit):
             found["logit_lambda"] = self.pixels.lam
             found |= {"centre": self.pixels.centre} if self.pixels.centre else {}
@@ -291,10 +298,8 @@ class Flow(AtWork):
 
     def _check_precision(self) -> None:
         if self.dtype not in (torch.float32, torch.float64):
-            raise ValueError(
-                f"expected weights in float32 or float64, or a likelihood would be wrong; got "
-                f"{self.dtype}: take flow.float()"
-            )
+            wanted = "weights in float32 or float64, or a likelihood would be wrong"
+            raise ValueError(f"expected {wanted}; got {self.dtype}: take flow.float()")
 
     def _by_label(self, images: Tensor, *noise: Any, **options: Any) -> Tensor:
         """log p(image | label) of every label, (batch, classes)."""
@@ -311,14 +316,13 @@ class Flow(AtWork):
     ) -> Tensor:
         """``function`` of dequantized images and of the network for them, batch by batch."""
         self.check_images(images, floating=False)
-        places = check_index(index, images)
-
-        def one_batch(images: Tensor, context: Tensor | None, places: Tensor) -> Tensor:
-            return function(self.dequantize(images, index=places, **noise), self.given(context))
-
-        context = self.context(labels, images.shape[0])
+        context, places = self.context(labels, images.shape[0]), check_index(index, images)
         with true_float32():
-            return in_batches(self.batch_size, one_batch, images, context, places)
+            found = [
+                function(self.dequantize(part, index=at, **noise), self.given(given))
+                for part, given, at in batches(self.batch_size, images, context, places)
+            ]
+            return found[0] if len(found) == 1 else torch.cat(found)
 
     def _solved(
         self,
@@ -329,11 +333,11 @@ class Flow(AtWork):
         progress: Progress | None = None,
     ) -> Iterator[Solution]:
         """The solutions of each batch, one after the other."""
+        name = f"the inverse of {type(self.net).__name__}"
+        check_input(z, self.net.output_shape, name, finite=False)
         size = check(batch_size, Count | None, "batch_size") or self.batch_size
-        batches = z.split(size) if isinstance(z, Tensor) else (z,)
-        context = self.context(labels, len(z))
-        contexts = repeat(None) if context is None else context.split(size)
+        parts = batches(size, z, self.context(labels, len(z)))
         if progress is not None:
-            solver = reporting(solver, self.net, len(batches), progress)
-        for batch, given in zip(batches, contexts, strict=False):
-            yield self.given(given).solve(batch, solver)
+            solver = Reporting(solver, self.net, len(parts), progress)
+        for part, given in parts:
+            yield self.given(given).solve(part, solver)

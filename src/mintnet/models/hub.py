@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import struct
 import tempfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from mintnet.models.base import Model
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-EXTRA = "pip install 'mintnet[hub]'"
+NEEDED = "models of the hub need huggingface_hub: pip install 'mintnet[hub]'"
 CARD = """---
 library_name: mintnet
 tags: [normalizing-flow, invertible-network]
@@ -44,12 +42,7 @@ model = mintnet.{cls}.from_pretrained("{name}")
 
 
 def is_hub_name(name: str | Path) -> bool:
-    """Whether a name can be one of the hub, user/model, and not that of a place in a folder here.
-
-    Examples:
-        >>> is_hub_name("user/model"), is_hub_name("./model"), is_hub_name("mnist")
-        (True, False, False)
-    """
+    """Whether a name can be one of the hub, user/model, and not that of a folder here."""
     return bool(NAME.fullmatch(str(name))) and not Path(name).parent.exists()
 
 
@@ -59,13 +52,11 @@ def fetch(name: str) -> Path:
     ``HF_ENDPOINT`` names another server than the hub. Raises `ModelFileError` if there is no such
     model, no network, or a file that does not have the hash by which the hub knows it.
     """
+    missing = f"no model {name}: there is no such folder, and"
     try:
         from huggingface_hub import errors, get_hf_file_metadata, hf_hub_download, hf_hub_url
     except ModuleNotFoundError:
-        raise ModelFileError(
-            f"no model {name}: there is no such folder, and models of the hub need "
-            f"huggingface_hub: {EXTRA}"
-        ) from None
+        raise ModelFileError(f"{missing} {NEEDED}") from None
     endpoint = os.environ.get("HF_ENDPOINT")
     options: dict[str, Any] = {"library_name": "mintnet", "endpoint": endpoint}
     try:
@@ -79,24 +70,23 @@ def fetch(name: str) -> Path:
         commit = config.parent.name  # both files of one revision
         weights = Path(hf_hub_download(name, WEIGHTS, revision=commit, **options))
     except errors.RepositoryNotFoundError:
-        raise ModelFileError(
-            f"no model {name}: there is no such folder, and no such model on the hub that you may "
-            "read; a private one needs hf auth login"
-        ) from None
+        problem = "no such model on the hub that you may read; a private one needs hf auth login"
+        raise ModelFileError(f"{missing} {problem}") from None
     except errors.RemoteEntryNotFoundError as error:
         file = WEIGHTS if WEIGHTS in str(error) else CONFIG
         raise ModelFileError(f"{name} on the hub is no model of mintnet: no {file}") from None
     except errors.LocalEntryNotFoundError:
-        raise ModelFileError(
-            f"no model {name}: there is no such folder, and the hub cannot be reached; look at the "
-            "name and the network"
-        ) from None
+        problem = "the hub cannot be reached; look at the name and the network"
+        raise ModelFileError(f"{missing} {problem}") from None
     except Exception as error:  # of several libraries for HTTP
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ModelFileError(f"the download of {name} failed, try again: {reason}") from error
+        raise ModelFileError(f"the download of {name} failed, try again: {_why(error)}") from error
     for path in (config, weights):
         _check_hash(path)
     return config.parent
+
+
+def _why(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _check_hash(path: Path) -> None:
@@ -113,10 +103,9 @@ def _check_hash(path: Path) -> None:
     if found.hexdigest() != blob.name:
         path.unlink()
         blob.unlink(missing_ok=True)
-        raise ModelFileError(
-            f"{path.name} is not what the hub announced (its hash is {found.hexdigest()[:12]}…, "
-            f"expected {blob.name[:12]}…); it was removed, try again"
-        )
+        hashes = f"its hash is {found.hexdigest()[:12]}…, expected {blob.name[:12]}…"
+        problem = f"is not what the hub announced ({hashes}); it was removed, try again"
+        raise ModelFileError(f"{path.name} {problem}")
 
 
 def push(model: Model, name: str, figures: Mapping[str, object], private: bool) -> str:
@@ -126,7 +115,7 @@ def push(model: Model, name: str, figures: Mapping[str, object], private: bool) 
     try:
         from huggingface_hub import HfApi
     except ModuleNotFoundError:
-        raise ModelFileError(f"models of the hub need huggingface_hub: {EXTRA}") from None
+        raise ModelFileError(NEEDED) from None
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), library_name="mintnet")
     with tempfile.TemporaryDirectory() as folder:
         model.save(folder, **_public(model.about))
@@ -135,16 +124,14 @@ def push(model: Model, name: str, figures: Mapping[str, object], private: bool) 
             api.create_repo(name, private=private, exist_ok=True)
             api.upload_folder(repo_id=name, folder_path=folder, commit_message=f"A {model.kind}")
         except Exception as error:
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise ModelFileError(f"{name} could not be pushed to the hub: {reason}") from error
+            raise ModelFileError(f"{name} could not be pushed to the hub: {_why(error)}") from error
     return f"{api.endpoint}/{name}"
 
 
 def _public(about: dict[str, Any]) -> dict[str, Any]:
     """What others need to know of the training, without the names of folders."""
-    kept: dict[str, Any] = {
-        key: about[key] for key in ("preset", "data", "validation", "step") if key in about
-    }
+    known = {"preset", "data", "validation", "step"}
+    kept = {key: value for key, value in about.items() if key in known}
     if isinstance(data := kept.get("data"), dict):
         kept["data"] = {key: value for key, value in data.items() if key != "folder"}
     return kept
@@ -168,14 +155,10 @@ def _card(model: Model, name: str, figures: Mapping[str, object], folder: Path) 
 
 def write_png(path: Path, images: Tensor, levels: int) -> None:
     """16 images, uint8 (16, C, H, W) with C = 1 or 3, in four rows, three times as large."""
+    from PIL import Image
+
     scaled = images.cpu().float().mul(255 / (levels - 1)).round().byte()
     c, h, w = scaled.shape[1:]
     picture = scaled.reshape(4, 4, c, h, w).permute(0, 3, 1, 4, 2).reshape(4 * h, 4 * w, c)
-    lines = picture.repeat_interleave(3, 0).repeat_interleave(3, 1).flatten(1).numpy()
-    header = struct.pack(">IIBBBBB", 12 * w, 12 * h, 8, 0 if c == 1 else 2, 0, 0, 0)
-    data = zlib.compress(b"".join(b"\0" + line.tobytes() for line in lines))
-    with path.open("wb") as file:
-        file.write(b"\x89PNG\r\n\x1a\n")
-        for kind, content in ((b"IHDR", header), (b"IDAT", data), (b"IEND", b"")):
-            file.write(struct.pack(">I", len(content)) + kind + content)
-            file.write(struct.pack(">I", zlib.crc32(kind + content)))
+    larger = picture.repeat_interleave(3, 0).repeat_interleave(3, 1)
+    Image.fromarray(larger.squeeze(2).numpy()).save(path)

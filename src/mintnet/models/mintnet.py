@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
 from torch import Tensor
 
-from mintnet.bijections import Bijection, Chain, MintLayer, Squeeze, paired_mint
+from mintnet.bijections import Bijection, Chain, MintLayer, MixtureLayer, Squeeze, paired_mint
 from mintnet.flows import RealNVPCoupling
-from mintnet.flows.networks import HalfNetwork
+from mintnet.flows.couplings import HalfNetwork
 from mintnet.models.base import Config, Counts, Shape, Sizes, choose, parameter_count
 from mintnet.precision import true_float32
-from mintnet.solvers import Solution, Solver
 
 Kernel = Annotated[int, (1, 101)]
 
@@ -38,10 +36,7 @@ class MintNetConfig(Config):
     def check_more(self) -> None:
         self.check_stages("pairs", "filters")
         if self.couplings and len(self.pairs) == 1:
-            raise ValueError(
-                "couplings stand after squeezes, and a network of one stage has none: take more "
-                "stages, or no couplings"
-            )
+            raise ValueError("couplings stand after squeezes: take more than one stage, or none")
 
     def least_weights(self) -> int:
         couplings = 2 * (len(self.pairs) - 1) * self.couplings**2
@@ -50,8 +45,8 @@ class MintNetConfig(Config):
 
 def mint_weights(shape: Shape, pairs: Counts, filters: Sizes, kernel_size: int) -> int:
     """Weights of pairs of Mint layers, a lower bound: half of each second kernel, and t."""
-    kernels = ((shape[0] * 4**stage * k) ** 2 for stage, k in enumerate(filters))
-    each = (kernel * (kernel_size**2 + 1) + 2 * math.prod(shape) for kernel in kernels)
+    widths = (shape[0] * 4**stage * k for stage, k in enumerate(filters))
+    each = (width**2 * (kernel_size**2 + 1) + 2 * math.prod(shape) for width in widths)
     return sum(count * weights for count, weights in zip(pairs, each, strict=True))
 
 
@@ -75,48 +70,41 @@ def in_stages(
     return parts
 
 
-class Network(Bijection):
-    """A bijection that is a chain built from a configuration."""
+class Network(Chain):
+    """A chain that is built from a configuration; files call its parts ``chain.parts``."""
 
-    chain: Chain
+    def __init__(self, *parts: Bijection) -> None:
+        Bijection.__init__(self)
+        self.chain = Chain(*parts)
+        self.event_shape, self._output_shape = self.chain.event_shape, self.chain.output_shape
 
-    @property
-    def output_shape(self) -> tuple[int, ...] | None:
-        return self.chain.output_shape
+    def __iter__(self) -> Iterator[Bijection]:
+        return iter(self.chain)
 
-    def leaves(self) -> list[Bijection]:
-        return self.chain.leaves()
+    def __len__(self) -> int:
+        return len(self.chain)
+
+    def given(self, context: Tensor | None) -> Bijection:
+        """The network for samples with this context, (batch, classes); it shares its weights."""
+        if context is None:
+            return self
+        parts = self.leaves()
+        return Chain(*(p.given(context) if isinstance(p, MixtureLayer) else p for p in parts))
 
     def parameter_count(self) -> int:
-        """Weights that are not masked, and all other parameters."""
+        """Weights and biases, those that a mask holds at 0 left out."""
         return parameter_count(self)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """As of every bijection, in true float32 also under autocast."""
-        with true_float32():
+        with true_float32():  # also under autocast
             return super().forward(x)
-
-    def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.chain.transform(x)
-
-    def value(self, x: Tensor) -> Tensor:
-        return self.chain.value(x)
-
-    @torch.no_grad()
-    def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        return self.chain.find(z, solver)
-
-    def attach(self, x: Tensor, z: Tensor) -> Tensor:
-        return self.chain.attach(x, z)
-
-    def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
-        return self.chain.tolerance_of(dtype, solver)
 
 
 class MintNet(Network):
     """Pairs of lower and upper Mint layers, with squeezes that trade resolution for channels.
 
     Examples:
+        >>> import torch
         >>> net = MintNet(MintNetConfig((1, 4, 4), pairs=(1, 1), filters=(8, 2)))
         >>> z, log_det = net(torch.randn(5, 1, 4, 4))
         >>> z.shape, log_det.shape
@@ -124,8 +112,6 @@ class MintNet(Network):
     """
 
     def __init__(self, config: MintNetConfig) -> None:
-        super().__init__()
-        self.config = config
         form = config.activation, config.kernel_size, config.t_form
 
         def layers(stage: int, shape: Shape) -> list[Bijection]:
@@ -137,8 +123,8 @@ class MintNet(Network):
             pairs, size = range(config.pairs[stage]), (shape[0], config.filters[stage], shape[1:])
             return [*couplings, *(paired_mint(*size, *form) for _ in pairs)]
 
-        self.event_shape = config.shape
-        self.chain = Chain(*in_stages(config.shape, len(config.pairs), layers))
+        super().__init__(*in_stages(config.shape, len(config.pairs), layers))
+        self.config = config
 
     @staticmethod
     def preset(name: str) -> MintNet:
@@ -146,5 +132,4 @@ class MintNet(Network):
         return MintNet(PRESETS[choose(name, PRESETS)])
 
     def layers(self) -> list[MintLayer]:
-        """All Mint layers, in the order in which they are applied."""
         return [module for module in self.modules() if isinstance(module, MintLayer)]

@@ -1,23 +1,17 @@
-"""Uniform noise as a pure function of seed, draw and image: the same on every machine."""
+"""Noise: of the pixels, a pure function of seed, draw and image; and the distribution of z."""
 
 from __future__ import annotations
 
-from typing import Annotated, TypedDict
+import math
+from typing import Annotated
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 Shape = tuple[int, ...]
 Seed = Annotated[int, (-(2**63), 2**63 - 1)]
-
-
-class Noise(TypedDict, total=False):
-    """What fixes the dequantization noise, see `Flow.log_prob`; a seed of None: none, u = 1/2."""
-
-    seed: int | None
-    draw: int
-    index: Tensor | None
 
 
 def uniform_noise(
@@ -27,11 +21,6 @@ def uniform_noise(
 
     A counter-based generator (SplitMix64) of (seed, draw, image, pixel) with 23 random bits, which
     float32 holds exactly. Nothing is copied from the host, so that a CUDA graph can capture it.
-
-    Examples:
-        >>> once = uniform_noise(0, 0, torch.tensor([3, 8]), (2, 2))
-        >>> bool((once[1] == uniform_noise(0, 0, torch.tensor([8]), (2, 2))[0]).all())
-        True
     """
     pixel = torch.arange(torch.Size(shape).numel(), device=index.device)
     if not isinstance(draw, Tensor):
@@ -63,3 +52,42 @@ def _scramble(x: Tensor) -> Tensor:
     x = (x ^ (x >> 30 & (1 << 34) - 1)) * (0xBF58476D1CE4E5B9 - 2**64)
     x = (x ^ (x >> 27 & (1 << 37) - 1)) * (0x94D049BB133111EB - 2**64)
     return x ^ (x >> 31 & (1 << 33) - 1)
+
+
+class Normal:
+    """N(0, 1), entry by entry.
+
+    What needs Gaussian codes (a temperature, the interpolation of the paper) goes through
+    `to_normal`, the increasing map that makes z standard normal, and its inverse `from_normal`.
+    """
+
+    def log_prob(self, z: Tensor) -> Tensor:
+        """The log-density of each entry, of the shape of z."""
+        return -0.5 * (z * z + math.log(2 * math.pi))
+
+    def to_normal(self, z: Tensor) -> Tensor:
+        return z
+
+    def from_normal(self, u: Tensor) -> Tensor:
+        return u
+
+
+class Logistic(Normal):
+    """The density σ(z) σ(−z): the natural base of mixture layers."""
+
+    def log_prob(self, z: Tensor) -> Tensor:
+        return F.logsigmoid(z) + F.logsigmoid(-z)
+
+    def to_normal(self, z: Tensor) -> Tensor:
+        """Φ⁻¹(σ(z)), computed in the lower tail, where σ(z) does not round to 1."""
+        below: Tensor = torch.special.ndtri(torch.sigmoid(-z.abs().double()))
+        return (below * -z.sign()).to(z.dtype)
+
+    def from_normal(self, u: Tensor) -> Tensor:
+        """logit Φ(u) = log Φ(u) − log Φ(−u)."""
+        below, above = torch.special.log_ndtr(torch.stack([u, -u]).double())
+        found: Tensor = below - above
+        return found.to(u.dtype)
+
+
+BASES: dict[str, Normal] = {"normal": Normal(), "logistic": Logistic()}

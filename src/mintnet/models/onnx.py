@@ -22,12 +22,6 @@ class Density(nn.Module):
 
     Shapes: x (batch, C, H, W) in (0, 1) and labels (batch,) → log_prob (batch,), z (batch, …).
     ``log_prob`` is `Flow.log_density`, log p(x) − D log L: the nats of an image in one draw.
-
-    Examples:
-        >>> density = Density(Flow.preset("digits"))
-        >>> log_prob, z = density(torch.rand(2, 1, 8, 8))
-        >>> log_prob.shape, z.shape
-        (torch.Size([2]), torch.Size([2, 4, 4, 4]))
     """
 
     def __init__(self, flow: Flow) -> None:

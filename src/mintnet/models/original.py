@@ -20,9 +20,8 @@ from torch import Tensor
 from mintnet.bijections import BatchNorm, Bijection, MintLayer
 from mintnet.files import is_there
 from mintnet.models.base import Size
-from mintnet.models.classifier import PIXELS, Classifier, ClassifierConfig
+from mintnet.models.classifier import PIXELS, Classifier, ClassifierConfig, Pixels
 from mintnet.models.flow import Flow
-from mintnet.models.labelled import Pixels
 from mintnet.models.mintnet import MintNetConfig
 from mintnet.models.storage import ModelFileError, check_size, check_tensor, load_torch
 from mintnet.schema import read_json
@@ -49,26 +48,30 @@ def import_original(path: str | Path, logit_lambda: float | None = None) -> Flow
     path = Path(path)
     state, about = _read(path), path.with_suffix(".json")
     beside = read_json(about, BESIDE, ModelFileError) if is_there(about) else {}
-    if any(name.startswith("fc.") for name in state):
-        if logit_lambda is not None:
-            raise ValueError(f"{path} holds a classifier, which has no logit and no λ")
-        return _classifier(state, beside, path)
+    classifies = any(name.startswith("fc.") for name in state)
+    if classifies and logit_lambda is not None:
+        raise ValueError(f"{path} holds a classifier, which has no logit and no λ")
     stored = beside.get("lambda_logit")
-    return _flow(state, logit_lambda if stored is None else stored, path)
+    lam = logit_lambda if stored is None else stored
+    try:
+        model = _classifier(state, beside, path) if classifies else _flow(state, lam, path)
+    except ModelFileError:
+        raise
+    except ValueError as error:
+        kind = "classifier" if classifies else "MintNet"
+        raise ModelFileError(f"{path} does not describe a {kind}: {error}") from error
+    return model.eval()
 
 
 def _flow(state: State, lam: float | None, path: Path) -> Flow:
     stages = _stages(state, _DENSITY, path)
     c, h, w = stages[0][0]["0.t"].shape[1:]
     lam = (1e-6 if c == 1 else 0.05) if lam is None else lam
-    try:
-        config = MintNetConfig((c, h, w), **_sizes(stages, "0"))
-        check_size(path, config.least_weights())
-        flow = Flow(config, lam)
-    except ValueError as error:
-        raise ModelFileError(f"{path} does not describe a MintNet: {error}") from error
+    config = MintNetConfig((c, h, w), **_sizes(stages, "0"))
+    check_size(path, config.least_weights())
+    flow = Flow(config, lam)
     _fill(flow.net.leaves(), stages, _DENSITY, path)
-    return flow.eval()
+    return flow
 
 
 def _classifier(state: State, beside: dict[str, Any], path: Path) -> Classifier:
@@ -78,16 +81,13 @@ def _classifier(state: State, beside: dict[str, Any], path: Path) -> Classifier:
     weight = check_tensor(state.get("fc.weight"), 2, f"{path}: the linear layer, fc.weight")
     bias = check_tensor(state.get("fc.bias"), 1, f"{path}: the linear layer, fc.bias")
     known = next((pixels for pixels in PIXELS.values() if pixels.shape == shape), None)
-    try:
-        config = ClassifierConfig(width, **_sizes(stages, "1"), elu=True)
-        check_size(path, config.least_weights())
-        model = Classifier(config, known or Pixels(shape, 256, (0.5,), (0.5,)), len(weight))
-    except ValueError as error:
-        raise ModelFileError(f"{path} does not describe a classifier: {error}") from error
+    config = ClassifierConfig(width, **_sizes(stages, "1"), elu=True)
+    check_size(path, config.least_weights())
+    model = Classifier(config, known or Pixels(shape, 256, (0.5,), (0.5,)), len(weight))
     _copy(model.linear.weight, weight, "fc.weight", path)
     _copy(model.linear.bias, bias, "fc.bias", path)
     _fill(model.chain.leaves(), stages, _CLASSIFIER, path)
-    return model.eval()
+    return model
 
 
 def _read(path: Path) -> State:

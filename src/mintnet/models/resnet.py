@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mintnet.models.base import Config, Counts, Sizes, choose
-from mintnet.models.classifier import PIXELS
-from mintnet.models.labelled import LABELLED, ImageClassifier, Pixels
+from mintnet.models.classifier import LABELLED, PIXELS, ImageClassifier, Pixels
 
 
 @dataclass(frozen=True)

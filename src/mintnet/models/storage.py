@@ -22,12 +22,9 @@ OTHERS = {torch.int64: ("I64",), torch.bool: ("BOOL",)}
 WEIGHTS, CONFIG, SCORES = "model.safetensors", "config.json", "scores.safetensors"
 RANKS = {"statistics": 2, "edges": 1, "texture": 2, "position": 3}
 """The tensors of the scores of reference images, and how many axes they have."""
-SHIPPED: dict[str, Path] = {
-    folder.name: folder
-    for folder in sorted((Path(__file__).parents[1] / "weights").glob("*"))
-    if (folder / CONFIG).is_file()
-}
-"""Models that come with the package, by the name that the command line has for them."""
+FEWEST = 20  # reference images
+_configs = sorted((Path(__file__).parents[1] / "weights").glob(f"*/{CONFIG}"))
+SHIPPED = {config.parent.name: config.parent for config in _configs}  # models of the package
 
 
 class ModelFileError(ValueError):
@@ -98,10 +95,8 @@ def check_size(path: Path, weights: int) -> None:
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror or error})") from error
     if 2 * weights > size:
-        raise ValueError(
-            f"net: expected a network that fits into {path.name}, which has {size:,} bytes; got "
-            f"one of at least {weights:,} weights"
-        )
+        fits = f"expected a network that fits into {path.name}, which has {size:,} bytes"
+        raise ValueError(f"net: {fits}; got one of at least {weights:,} weights")
 
 
 @torch.no_grad()
@@ -113,26 +108,20 @@ def load_weights(folder: str | Path, model: nn.Module) -> None:
             stored = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
             if any(part.get_dtype() == "F64" for part in stored.values()):
                 model.double()  # a model keeps its precision; half precision is for storage alone
-            own = model.state_dict()
+            own, unlike = model.state_dict(), f"{path} does not fit {CONFIG}"
             if different := sorted(own.keys() ^ stored.keys()):
-                raise ModelFileError(
-                    f"{path} does not fit {CONFIG}: {len(different)} tensors differ in "
-                    f"name, the first is {different[0]}"
-                )
+                count = f"{len(different)} tensors differ in name"
+                raise ModelFileError(f"{unlike}: {count}, the first is {different[0]}")
             for name, tensor in own.items():
                 mask, kinds = masks.get(name), OTHERS.get(tensor.dtype, FLOATS)
                 shape = [int(mask.sum())] if mask is not None else list(tensor.shape)
-                got = stored[name].get_dtype(), stored[name].get_shape()
-                if got[0] not in kinds or got[1] != shape:
-                    raise ModelFileError(
-                        f"{path} does not fit {CONFIG}: {name}: expected "
-                        f"{' or '.join(kinds)} of shape {shape}; got {got[0]} of shape {got[1]}"
-                    )
-                value = file.get_tensor(name).to(tensor.dtype)
+                kind, got = stored[name].get_dtype(), stored[name].get_shape()
+                if kind not in kinds or got != shape:
+                    wanted = f"expected {' or '.join(kinds)} of shape {shape}"
+                    raise ModelFileError(f"{unlike}: {name}: {wanted}; got {kind} of shape {got}")
+                value = file.get_tensor(name).to(tensor)
                 check_numbers(value, f"{path}: {name}")
-                tensor.zero_()[... if mask is None else mask.to(tensor.device)] = value.to(
-                    tensor.device
-                )
+                tensor.zero_()[... if mask is None else mask.to(tensor.device)] = value
     except (SafetensorError, OSError) as error:
         raise ModelFileError(f"{path} is damaged: {' '.join(str(error).split())}") from error
 
@@ -158,11 +147,11 @@ def check_tensor(value: Any, rank: int, name: str) -> Tensor:
         fits = fits and value.is_floating_point() and value.element_size() > 1
         fits = fits and value.nbytes <= value.untyped_storage().nbytes()  # not expanded
     if not fits:
-        raise ModelFileError(
-            f"{name}: expected a tensor of {rank} axes, dense floating-point numbers; got {words}"
-        )
-    check_numbers(value.float(), name)
-    return value.float()  # type: ignore[no-any-return]
+        wanted = f"a tensor of {rank} axes, dense floating-point numbers"
+        raise ModelFileError(f"{name}: expected {wanted}; got {words}")
+    value = value.float()
+    check_numbers(value, name)
+    return value  # type: ignore[no-any-return]
 
 
 def check_numbers(value: Tensor, name: str) -> None:
@@ -175,19 +164,18 @@ def check_numbers(value: Tensor, name: str) -> None:
 
 def save_scores(folder: str | Path, scores: dict[str, Tensor] | None) -> None:
     """Write the scores of reference images beside the weights; None removes them."""
-    path = Path(folder) / SCORES
+    path = Path(folder, SCORES)
     if scores is None:
         path.unlink(missing_ok=True)
         return
     with whole_file(path) as part:
         save_file(scores, part)
-        part.chmod((path.parent / CONFIG).stat().st_mode)
+        part.chmod(Path(folder, CONFIG).stat().st_mode)
 
 
 def load_scores(folder: Path) -> dict[str, Tensor] | None:
     """The scores of reference images, where a model has them."""
-    path = folder / SCORES
-    if not is_there(path):
+    if not is_there(path := folder / SCORES):
         return None
     try:
         readable_size(path)  # refuses pipes and devices
@@ -196,9 +184,7 @@ def load_scores(folder: Path) -> dict[str, Tensor] | None:
         raise ModelFileError(f"{path} is damaged: {error}; delete it") from error
     if found.keys() - RANKS.keys() or "statistics" not in found:
         raise ModelFileError(f"{path}: expected {', '.join(RANKS)}; got {', '.join(found)}"[:300])
-    return {
-        name: check_tensor(value, RANKS[name], f"{path}: {name}") for name, value in found.items()
-    }
+    return {name: check_tensor(t, RANKS[name], f"{path}: {name}") for name, t in found.items()}
 
 
 def packed_state(model: nn.Module) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -24,19 +25,10 @@ class VectorFlow(Flow):
 
         y = exp(s) ⊙ (x + b),   z = net(y),   log p(x) = log q(z) + log |det ∂z/∂x|
 
-    The network has mixture layers on vectors, lower and upper in turns. `log_prob` is exact;
-    `sample` and `decode` give real numbers, each the verified inverse of its z.
-
-    Args:
-        dimensions: D.
-        layers: mixture layers.
-        filters: K of each; hidden layers have D · K units.
-        blocks: residual blocks of each layer's network.
-        components: of the mixtures.
-        classes: of labels that the density is conditioned on, 0 for none.
-        base: how z is distributed, logistic or normal.
-
-    Shapes: (batch, D) → (batch,).
+    The network has mixture layers on D = ``dimensions`` numbers, lower and upper in turns, with
+    D · ``filters`` hidden units, and depends on one of ``classes`` labels if there are any.
+    `log_prob` is exact; `sample` and `decode` give real numbers, each the verified inverse of its
+    z, whose distribution is ``base``, logistic or normal. Shapes: (batch, D) → (batch,).
 
     Examples:
         >>> flow = VectorFlow(2)
@@ -76,25 +68,21 @@ class VectorFlow(Flow):
     def dequantize(
         self, images: Tensor, seed: int | None = 0, draw: int = 0, index: Tensor | None = None
     ) -> Tensor:
-        """The points as they are."""
         self.check_images(images)
         return images
 
     def to_images(self, y: Tensor) -> Tensor:
-        """Points from what the network takes."""
         return self.pixels.invert(y)
 
     def check_images(self, images: Tensor, floating: bool = True) -> None:
         """Raise unless these are finite points in the precision of the weights."""
         if not isinstance(images, Tensor) or images.shape[1:] != self.shape:
             got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
-            raise ValueError(
-                f"VectorFlow takes a tensor of points, (batch, {self.dimensions}); got {got}"
-            )
+            points = f"a tensor of points, (batch, {self.dimensions})"
+            raise ValueError(f"VectorFlow takes {points}; got {got}")
         if images.dtype != self.dtype:
-            raise ValueError(
-                f"VectorFlow takes points in {self.dtype} like its weights; got {images.dtype}"
-            )
+            points = f"points in {self.dtype} like its weights"
+            raise ValueError(f"VectorFlow takes {points}; got {images.dtype}")
         if not is_capturing(images) and not bool(images.isfinite().all()):
             raise ValueError("VectorFlow takes finite numbers; some are NaN or infinite")
 
@@ -104,15 +92,15 @@ class VectorFlow(Flow):
     restore = keep_scores = score
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": self.kind, "net": self.net.config.to_dict(), "base": self.base_name}
+        return {"kind": self.kind, "net": asdict(self.net.config), "base": self.base_name}
 
     @classmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
         net = config["net"]
-        (dimensions,), (layers,), (filters,) = net.shape, net.layers, net.filters
-        (blocks,), (components,) = net.blocks, net.components
-        sizes = dimensions, layers, filters, blocks, components, net.classes
-        return cls(*sizes, base=config["base"])
+        sizes = net.shape, net.layers, net.filters, net.blocks, net.components
+        dimensions, layers, filters, blocks, components = (size for (size,) in sizes)
+        form = layers, filters, blocks, components, net.classes
+        return cls(dimensions, *form, base=config["base"])
 
 
 class TableModel(Model):
@@ -122,14 +110,7 @@ class TableModel(Model):
 
         p(x) = 1/M Σₘ pₘ(x[orderₘ])
 
-    A row of it is a mixture: to sample, a flow is drawn, then a point of it.
-
-    Args:
-        columns: their names.
-        flows: M models of D columns; all of one shape.
-
-    Attributes:
-        held_out: nats a row that a flow had not seen, the mean over the flows; NaN if not fitted.
+    It is a mixture: to sample, a flow is drawn, then a point of it.
 
     Examples:
         >>> model = TableModel(["height", "weight"], [VectorFlow(2), VectorFlow(2)]).eval()
@@ -140,7 +121,7 @@ class TableModel(Model):
     kind = "table"
     schema: ClassVar[Any] = {"columns": tuple[str, ...], "flows": tuple[VECTOR, ...]}  # type: ignore[valid-type]
     orders: Tensor
-    held_out = math.nan
+    held_out = math.nan  # nats a row that a flow had not seen, the mean over the flows
 
     def __init__(self, columns: list[str], flows: list[VectorFlow]) -> None:
         super().__init__((len(columns),), 256)  # type: ignore[arg-type]

@@ -10,10 +10,9 @@ import torch
 from mintnet.bijections import Equalize, Logit
 from mintnet.data import ImageData
 from mintnet.models.base import Model, Shape
-from mintnet.models.classifier import CLASSIFIERS, PIXELS, Classifier
+from mintnet.models.classifier import CLASSIFIERS, PIXELS, Classifier, ImageClassifier
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet
 from mintnet.models.flow import Flow
-from mintnet.models.labelled import ImageClassifier
 from mintnet.models.mintnet import PRESETS, MintNetConfig
 from mintnet.models.resnet import ResNet, ResNetConfig
 from mintnet.models.storage import locate, read_config

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from mintnet.data import ImageData
+from mintnet.models.classifier import ImageClassifier
 from mintnet.models.flow import Flow
-from mintnet.models.labelled import ImageClassifier
 from mintnet.precision import true_float32
 from mintnet.training.data import part_of
 from mintnet.training.devices import Devices, make_fabric

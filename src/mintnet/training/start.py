@@ -15,9 +15,8 @@ from torch import Tensor
 from mintnet.data import ImageData
 from mintnet.files import clear_scraps
 from mintnet.models import Flow
-from mintnet.models.at_work import FEWEST
 from mintnet.models.base import Model
-from mintnet.models.storage import save_scores
+from mintnet.models.storage import FEWEST, save_scores
 from mintnet.schema import check
 from mintnet.training import devices as places
 from mintnet.training.build import build_task, options_of_model

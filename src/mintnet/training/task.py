@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mintnet.data import ImageData
+from mintnet.models.classifier import ImageClassifier
 from mintnet.models.fast import fast_transform
 from mintnet.models.flow import Flow
-from mintnet.models.labelled import ImageClassifier
 from mintnet.models.noise import uniform_noise
 from mintnet.training.folder import RunError
 
