@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mintnet.calculus.expression import Expression, trace
+from mintnet.calculus.expression import Expression, Operation, trace
 from mintnet.calculus.fingerprint import Fingerprint
 from mintnet.calculus.interval import INF, TINIEST
 from mintnet.calculus.range import unbounded
@@ -147,9 +147,9 @@ def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
 def _fault(root: Expression) -> str | None:
     """The first part that holds a number which is none, or None."""
     for node in root.nodes():
-        part = node.linear or node.function or node.conditioner or node.monotone
-        if not Fingerprint(part, torch.as_tensor(node.constant)).finite:
-            return f"{part or 'a constant'} holds NaN or infinite numbers"
+        constant = node.operation in (Operation.SCALE, Operation.SHIFT)
+        if not Fingerprint(torch.as_tensor(node.part) if constant else node.part).finite:
+            return f"{'a constant' if constant else node.part} holds NaN or infinite numbers"
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,8 +13,7 @@ from mintnet.calculus.linear import LinearMap
 from mintnet.calculus.monotone import MonotoneMap
 from mintnet.graphs import capture, is_capturing
 from mintnet.solvers.base import StructureError
-from mintnet.solvers.level_cache import LevelCache
-from mintnet.solvers.schedule import schedule
+from mintnet.solvers.schedule import LevelCache, schedule
 
 MOST_WALKS = 16
 """Captured walks that are kept; the one that was not used for longest goes first."""
@@ -71,7 +71,7 @@ class MonotoneWalk:
         self.caches = [LevelCache(linear, self.schedule, z) for linear in convolutions]
         self.function, self.z = function, z
         # On the device before the walk: a captured graph cannot read from the host.
-        self.entries = [level.entries.flatten().to(z.device) for level in self.schedule.levels]
+        self.entries = self.schedule.entries(z.device)
         self.constants = function.constants(context)
         self._replay: Callable[[], Tensor] | None = None
 
@@ -86,24 +86,25 @@ class MonotoneWalk:
         x = torch.zeros_like(flat)
         for cache in self.caches:
             cache.clear()
-        for number, level in enumerate(self.schedule.levels):
-
-            def convolve(index: int, value: Tensor | None, number: int = number) -> Tensor:
-                """Convolution ``index`` on this level; None stands for x, not known yet."""
-                cache, level = self.caches[index], self.schedule.levels[number]
-                known = cache.known_part(number, level)
-                if value is None:
-                    return known
-                cache.keep(value, number, level)
-                return torch.baddbmm(known, cache.diagonal[level.channels], value)
-
-            entries = self.entries[number]
+        for number, (level, entries) in enumerate(
+            zip(self.schedule.levels, self.entries, strict=True)
+        ):
             target = flat[entries].reshape(len(level.entries), -1)
+            convolve = partial(self._convolve, number)
             found = self.function.solve_level(convolve, self.constants, target, level.channels)
             x[entries] = found.reshape(-1, batch)
             for index in self.function.reads_input:
-                self.caches[index].keep(found[:, None], number, level)
+                self.caches[index].keep(found[:, None], number)
         return x.T.reshape(self.z.shape)
+
+    def _convolve(self, number: int, index: int, value: Tensor | None) -> Tensor:
+        """Convolution ``index`` on a level; None stands for x, not known yet."""
+        cache, level = self.caches[index], self.schedule.levels[number]
+        known = cache.known_part(number)
+        if value is None:
+            return known
+        cache.keep(value, number)
+        return torch.baddbmm(known, cache.diagonal[level.channels], value)
 
     def replayed(
         self,
