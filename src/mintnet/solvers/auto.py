@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -29,8 +28,6 @@ MOST_STEPS = 200
 POLISHING_STEPS = 4
 """Steps of a whole layer from a point where each of its blocks is solved; most need one."""
 
-Attempt = Callable[[System, Tensor, Tensor, Tensor], Solution | None]
-
 BISECTABLE = 512
 """Coordinates of a sample up to which bisection is worth its time: it costs D² evaluations."""
 
@@ -53,15 +50,15 @@ class Auto(Solver):
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         cost, blocks = wavefront_cost(system, z), system.blocks()
-        start, before = None, torch.zeros(len(z), dtype=torch.long, device=z.device)
-        if blocks is not None:
+        if blocks is None:
+            solution = _newton(cost, 1)._solve(system, z, scale)
+        else:
             start, before = _block_by_block(blocks, cost, z, scale)
-        solution = _newton(cost, 1, start)._solve(system, z, scale, start)
-        solution = replace(
-            solution, steps=solution.steps + before, evaluations=solution.evaluations + before
-        )
-        attempts: tuple[Attempt, ...] = (_wavefront, _polish, _bisection)
-        for attempt in attempts:
+            newton = FixedPoint(max_steps=POLISHING_STEPS, damped=True)
+            solution = newton._solve(system, z, scale, start)
+            steps, evaluations = solution.steps + before, solution.evaluations + before
+            solution = replace(solution, steps=steps, evaluations=evaluations)
+        for attempt in (_wavefront, _polish, _bisection):
             left = ~solution.converged
             if not bool(left.any()):
                 break
@@ -86,14 +83,12 @@ def wavefront_cost(system: System, z: Tensor) -> float | None:
     return WAVEFRONT_PASSES + overhead / (system.work * len(z))
 
 
-def _newton(cost: float | None, blocks: int, start: Tensor | None = None) -> FixedPoint:
+def _newton(cost: float | None, blocks: int) -> FixedPoint:
     """Safeguarded Newton steps that stop when the wavefront would be faster.
 
     A step of one of G blocks costs about 1 / G² of a step of the whole layer, so that each of the
     G blocks may take G times as many.
     """
-    if start is not None:
-        return FixedPoint(max_steps=POLISHING_STEPS, damped=True)
     if cost is None:
         return FixedPoint(max_steps=30, damped=True)
     steps = min(math.ceil(2 * cost * blocks), MOST_STEPS)
@@ -115,7 +110,8 @@ def _block_by_block(
     taken = torch.zeros_like(rows)
     for index, channels in enumerate(blocks.channels):
         given = blocks.given(index, known)
-        found = newton._solve(blocks.system(index), z[rows][:, channels], scale[rows], given=given)
+        system = replace(blocks.system(index), context=given)
+        found = newton._solve(system, z[rows][:, channels], scale[rows])
         value = torch.nan_to_num(found.value, nan=0.0)
         taken[rows] += found.steps
         values[index][rows] = value

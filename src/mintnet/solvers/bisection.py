@@ -26,11 +26,11 @@ class Bisection(Solver):
     grown until it holds the root, then halved down to neighbouring floating-point numbers. It
     converges from anywhere and needs nothing but monotony; the price is some sixty full
     evaluations for each coordinate. Use it to check other solvers.
-
     """
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         shape, order = z.shape, system.ordering.rank(tuple(z.shape[1:])).flatten().argsort()
+        tolerance = TOLERANCES[z.dtype]
         x, target = system.start(z).flatten(1), z.flatten(1)
         steps = torch.zeros(len(z), dtype=torch.long, device=z.device)
         out_of_reach = torch.zeros(len(z), dtype=torch.bool, device=z.device)
@@ -53,8 +53,7 @@ class Bisection(Solver):
             evaluations += grown + halved + 4
         value = x.reshape(shape)
         residual = relative_residual(system(value)[0] - z, scale)
-        residual = torch.where(out_of_reach & (residual > TOLERANCES[z.dtype]), INF, residual)
-        tolerance = TOLERANCES[z.dtype]
+        residual = torch.where(out_of_reach & (residual > tolerance), INF, residual)
         return checked(system.name, value, residual, scale, tolerance, steps, evaluations)
 
     def _bracket(
@@ -67,9 +66,8 @@ class Bisection(Solver):
         at_start = excess(start)
         reach = (at_start / slope).abs().clamp(min=torch.finfo(start.dtype).eps)
         reach = torch.where(reach.isfinite(), reach, torch.ones_like(reach))
-        near, far = start.clone(), start.clone()
-        beyond = at_start == 0
-        doublings = 0
+        near = far = start
+        beyond, doublings = at_start == 0, 0
         while doublings < MOST_DOUBLINGS and not bool(beyond.all()):
             doublings += 1
             near = torch.where(beyond, near, far)

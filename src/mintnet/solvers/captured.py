@@ -8,8 +8,8 @@ nothing has to be remembered about a layer, and weights that change are always s
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -28,6 +28,8 @@ LOOK_EVERY = 3
 
 _graphs: OrderedDict[Hashable, CapturedSteps] = OrderedDict()
 
+T = TypeVar("T")
+
 
 @runtime_checkable
 class TensorFunction(Protocol):
@@ -38,17 +40,11 @@ class TensorFunction(Protocol):
         """Equal for evaluators that compute the same function of x and their tensors."""
         ...
 
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Its weights."""
-        ...
+    def tensors(self) -> tuple[Tensor, ...]: ...
 
-    def with_tensors(self, tensors: Iterable[Tensor]) -> Self:
-        """The same function with other weights."""
-        ...
+    def with_tensors(self, tensors: Iterable[Tensor]) -> Self: ...
 
-    def __call__(self, x: Tensor, given: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """f(x) and diag J(x)."""
-        ...
+    def __call__(self, x: Tensor, given: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
 
 
 class CapturedSteps:
@@ -73,8 +69,9 @@ class CapturedSteps:
     def run(self, evaluate: Evaluate, state: State, steps: int, stop: bool) -> State:
         """That many steps; with ``stop``, fewer if all samples are done before."""
         assert isinstance(evaluate, TensorFunction)
-        _copy(self.evaluate.tensors(), evaluate.tensors())
-        _copy(self.state.tensors(), state.tensors())
+        mine = (*self.evaluate.tensors(), *self.state.tensors())
+        for a, b in zip(mine, (*evaluate.tensors(), *state.tensors()), strict=True):
+            a.copy_(b)
         for taken in range(1, steps + 1):
             self.replay()
             if stop and taken % LOOK_EVERY == 0 and bool(self.state.done.all()):
@@ -92,18 +89,15 @@ def captured_steps(solver: FixedPoint, evaluate: Evaluate, state: State) -> Capt
     )
     settings = (solver.step, solver.tolerance, solver.damped, solver.patience)
     key = (settings, evaluate.kind, shapes, x.device)
-    found = _graphs.pop(key, None)
-    if found is None:
-        try:
-            found = CapturedSteps(solver, evaluate, state)
-        except torch.OutOfMemoryError:
-            return None
-    _graphs[key] = found
-    while len(_graphs) > MOST_GRAPHS:
-        _graphs.popitem(last=False)
-    return found
+    try:
+        return recent(_graphs, key, lambda: CapturedSteps(solver, evaluate, state), MOST_GRAPHS)
+    except torch.OutOfMemoryError:
+        return None
 
 
-def _copy(into: Iterable[Tensor], values: Iterable[Tensor]) -> None:
-    for a, b in zip(into, values, strict=True):
-        a.copy_(b)
+def recent(kept: OrderedDict[Hashable, T], key: Hashable, make: Callable[[], T], most: int) -> T:
+    """What is kept under a key, made if it is not; of more than ``most`` the oldest go."""
+    kept[key] = kept.pop(key, None) or make()
+    while len(kept) > most:
+        kept.popitem(last=False)
+    return kept[key]

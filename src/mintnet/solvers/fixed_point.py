@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -69,16 +70,11 @@ class FixedPoint(Solver):
             )
 
     def _solve(
-        self,
-        system: System,
-        z: Tensor,
-        scale: Tensor,
-        start: Tensor | None = None,
-        given: Tensor | None = None,
+        self, system: System, z: Tensor, scale: Tensor, start: Tensor | None = None
     ) -> Solution:
-        """As of every solver, from ``start`` if it is not None; ``given`` goes to ``evaluate``."""
-        given = system.context if given is None else given
-        state = State.begin(z, scale, system.start(z) if start is None else start, given)
+        """As of every solver, from ``start`` if it is not None."""
+        x = system.start(z) if start is None else start
+        state = State.begin(z, scale, x, system.context)
         finished: list[State] = []
         trace: list[Tensor] = []
         steps = captured_steps(self, system.evaluate, state) if not self.keep_trace else None
@@ -89,7 +85,7 @@ class FixedPoint(Solver):
                 state = self.advance(state, system.evaluate)
                 if self.keep_trace:
                     last = trace[-1] if trace else torch.full_like(scale, float("inf"))
-                    trace.append(last.index_copy(0, state.index, state.now))
+                    trace.append(last.index_copy(0, state.row, state.now))
                 if self.tolerance == 0:
                     continue
                 done = int(state.done.sum())
@@ -112,10 +108,9 @@ class FixedPoint(Solver):
         if self.tolerance != 0:
             done = done | ~now.isfinite() | self._settled(now, s.residual)
         if self.patience is not None:
-            done = done | ((s.count == LOOK_AT) & (steps_to_go(now) > self.patience))
+            done = done | ((s.taken == LOOK_AT) & (steps_to_go(now) > self.patience))
         step_slope = _secant_where_overshot(s, excess, slope) if self.damped else slope
-        return replace(
-            s,
+        return s._replace(
             x=s.x - self.step * excess / step_slope,
             last_x=s.x if self.damped else s.last_x,
             last_excess=excess if self.damped else s.last_excess,
@@ -124,8 +119,8 @@ class FixedPoint(Solver):
             now=now,
             first=torch.where(s.first.isnan(), now, s.first),
             latest=torch.where(s.done, s.latest, now),
-            steps=torch.where(s.done, s.steps, s.count),
-            count=s.count + 1,
+            steps=torch.where(s.done, s.steps, s.taken),
+            taken=s.taken + 1,
             done=done,
         )
 
@@ -162,15 +157,14 @@ class FixedPoint(Solver):
         )
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """The samples of an iteration, one row each: all that a step reads and writes.
 
     ``best`` is the point with the lowest ``residual``; ``first``, ``now`` and ``latest`` are the
     residuals at the start, at the present point and at the last one before the sample was done.
     """
 
-    index: Tensor
+    row: Tensor
     z: Tensor
     scale: Tensor
     given: Tensor | None
@@ -183,16 +177,16 @@ class State:
     first: Tensor
     latest: Tensor
     steps: Tensor
-    count: Tensor
+    taken: Tensor
     done: Tensor
 
     @staticmethod
     def begin(z: Tensor, scale: Tensor, x: Tensor, given: Tensor | None = None) -> State:
         """The state before the first look."""
-        index = torch.arange(len(z), device=z.device)
-        unknown, none = torch.full_like(scale, float("inf")), torch.zeros_like(index)
+        row = torch.arange(len(z), device=z.device)
+        unknown, none = torch.full_like(scale, float("inf")), torch.zeros_like(row)
         return State(
-            index, z, scale, given, x, x, torch.zeros_like(x), x, unknown, unknown,
+            row, z, scale, given, x, x, torch.zeros_like(x), x, unknown, unknown,
             torch.full_like(scale, float("nan")), unknown, none, none, none.bool(),
         )  # fmt: skip
 
@@ -202,24 +196,39 @@ class State:
 
     def each(self, function: Callable[[Tensor], Tensor]) -> State:
         """The state with a function applied to each of its tensors."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        applied = {k: None if v is None else function(v) for k, v in values.items()}
-        return State(**applied)  # type: ignore[arg-type]
+        return State(*(None if part is None else function(part) for part in self))  # type: ignore[arg-type]
 
     def tensors(self) -> list[Tensor]:
         """All tensors, in the order of the fields."""
-        values = (getattr(self, field.name) for field in fields(self))
-        return [value for value in values if value is not None]
+        return [part for part in self if part is not None]
 
     @staticmethod
     def joined(states: list[State]) -> State:
         """Parts of a batch, together and in its order."""
-        order = torch.cat([state.index for state in states]).argsort()
-        parts = {
-            field.name: [getattr(state, field.name) for state in states] for field in fields(State)
-        }
-        joined = {k: None if v[0] is None else torch.cat(v)[order] for k, v in parts.items()}
-        return State(**joined)  # type: ignore[arg-type]
+        order = torch.cat([state.row for state in states]).argsort()
+        fields = zip(*states, strict=True)
+        return State(*(None if f[0] is None else torch.cat(f)[order] for f in fields))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class ResidualIteration(Solver):
+    """x ← z − g(x) for f(x) = x + g(x), from x = z: the inverse of an i-ResNet block.
+
+    It is Algorithm 1 without the division by the slope, and converges where g is a contraction. A
+    Mint layer need not be one; there the `Solution` says how far it got. ``max_steps`` and
+    ``tolerance`` are as for `FixedPoint`.
+    """
+
+    max_steps: int = 100
+    tolerance: float | None = None
+
+    def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
+        def evaluate(x: Tensor, *given: Tensor) -> tuple[Tensor, Tensor]:
+            y = system.evaluate(x, *given)[0]
+            return y, torch.ones_like(y)
+
+        other = replace(system, evaluate=evaluate, start=torch.clone)
+        return FixedPoint(1.0, self.max_steps, self.tolerance)._solve(other, z, scale)
 
 
 def steps_to_go(residual: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from mintnet.calculus.linear import LinearMap
 from mintnet.calculus.monotone import MonotoneMap
 from mintnet.graphs import capture, is_capturing
 from mintnet.solvers.base import StructureError
+from mintnet.solvers.captured import recent
 from mintnet.solvers.schedule import LevelCache, schedule
 
 MOST_WALKS = 16
@@ -42,11 +43,8 @@ def walk_levels(
     features = None if context is None else context.shape[1]
     kind = (type(function), function.ordering, shapes, features)
     key = (*kind, tuple(z.shape), z.dtype, z.device)
-    found = _walks.pop(key, None) or MonotoneWalk(function, convolutions, z, context)
-    _walks[key] = found
-    while len(_walks) > MOST_WALKS:
-        _walks.popitem(last=False)
-    return found.replayed(function, convolutions, z, context), found.depth
+    walk = recent(_walks, key, lambda: MonotoneWalk(function, convolutions, z, context), MOST_WALKS)
+    return walk.replayed(function, convolutions, z, context), walk.depth
 
 
 class MonotoneWalk:

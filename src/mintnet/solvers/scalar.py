@@ -43,13 +43,11 @@ def solve_monotone(
         True
     """
     eps = torch.finfo(target.dtype).eps
-    answer = start.clone()
+    answer = best = x = start
     columns: Tensor | None = None
-    x, floor = start, 2 * eps * scale
-    low, high = _open(target)
-    last = high
-    best, best_size = x, high
-    stride = torch.zeros_like(target)
+    floor, stride = 2 * eps * scale, torch.zeros_like(target)
+    high = last = best_size = torch.full_like(target, float("inf"))
+    low = -high
     for step in range(1, MAX_STEPS + 1):
         y, slope = evaluate(x, columns)
         excess = y - target
@@ -61,8 +59,11 @@ def solve_monotone(
         done = (size <= floor) | ((newton.abs() <= eps * x.abs()) & slope.isfinite())
         above = excess > 0
         high, low = torch.where(above, x, high), torch.where(above, low, x)
-        if step == 1:
-            low, high = _first_bracket(x, excess, least_slope, low, high)
+        if step == 1:  # with f' ≥ c > 0 the root lies within |excess| / c of x
+            other = x - 1.0001 * excess / least_slope
+            known = other.isfinite()
+            low = torch.where(above & known, other, low)
+            high = torch.where(~above & known, other, high)
         else:
             done |= (high - low) <= 2 * eps * x.abs()
         busy = ~done.flatten(0, -2).all(0)
@@ -72,53 +73,21 @@ def solve_monotone(
         reach = newton.abs().nan_to_num(nan=float("inf"), posinf=float("inf"))
         stride = torch.maximum(2 * stride, torch.minimum(reach, 1 + x.abs()))
         late = step >= PATIENCE
-        halved = (size <= 0.5 * last) & (not late or step % 2 == 0)
-        candidate = _next(x, newton, low, high, halved, stride, above, late)
-        x, last = torch.where(done, x, candidate), size
+        candidate = x - newton
+        trusted = (size <= 0.5 * last) & (candidate > low) & (candidate < high)
+        middle = low + (high - low) / 2  # not finite while the bracket is open
+        near = (middle - x).abs() <= stride if late else True
+        outwards = x - torch.where(above, stride, -stride)
+        cut = torch.where(middle.isfinite() & near, middle, outwards)
+        if not late or step % 2 == 0:
+            cut = torch.where(trusted, candidate, cut)
+        x, last = torch.where(done, x, cut), size
         if count < 0.7 * busy.numel():
-            answer = _put(answer, columns, best)
+            answer = best if columns is None else answer.index_copy(-1, columns, best)
             chosen = busy.nonzero().flatten()
             columns = chosen if columns is None else columns[chosen]
             x, target, floor, low, high, last, best, best_size, stride = (
                 part[..., chosen]
                 for part in (x, target, floor, low, high, last, best, best_size, stride)
             )
-    return _put(answer, columns, best), step
-
-
-def _next(
-    x: Tensor,
-    newton: Tensor,
-    low: Tensor,
-    high: Tensor,
-    halved: Tensor,
-    stride: Tensor,
-    above: Tensor,
-    late: bool,
-) -> Tensor:
-    """Newton's step where it is trusted, else the middle of the bracket, else farther out."""
-    candidate = x - newton
-    trusted = halved & (candidate > low) & (candidate < high)
-    middle = low + (high - low) / 2  # not finite while the bracket is open
-    outwards = x - torch.where(above, stride, -stride)
-    near = (middle - x).abs() <= stride if late else True
-    cut = torch.where(middle.isfinite() & near, middle, outwards)
-    return torch.where(trusted, candidate, cut)
-
-
-def _put(answer: Tensor, columns: Tensor | None, values: Tensor) -> Tensor:
-    return values if columns is None else answer.index_copy(-1, columns, values)
-
-
-def _open(like: Tensor) -> tuple[Tensor, Tensor]:
-    infinite = torch.full_like(like, float("inf"))
-    return -infinite, infinite
-
-
-def _first_bracket(
-    x: Tensor, excess: Tensor, least_slope: Tensor, low: Tensor, high: Tensor
-) -> tuple[Tensor, Tensor]:
-    """With f' ≥ c > 0 the root lies within |excess| / c of x, on the known side."""
-    other = x - 1.0001 * excess / least_slope  # not finite where nothing is known
-    above, known = excess > 0, other.isfinite()
-    return torch.where(above & known, other, low), torch.where(~above & known, other, high)
+    return best if columns is None else answer.index_copy(-1, columns, best), step

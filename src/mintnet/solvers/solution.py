@@ -95,11 +95,10 @@ class Solution:
         if count == 0:
             worst = float(self.residual.max()) if total else 0.0
             return f"{self.name}: all {total} samples verified, worst residual {worst:.1e}"
-        ways = [s for s in Status if s != Status.CONVERGED and bool((self.status == s).any())]
-        how = ", ".join(f"{int((self.status == s).sum())} {s.words}" for s in ways)
-        worst = float(self.residual[failed].max())
-        what = f"{how}; worst residual {worst:.1e}"
-        return f"{self.name}: {count} of {total} samples not verified ({what})"
+        counts = {s: int((self.status == s).sum()) for s in Status if s != Status.CONVERGED}
+        how = ", ".join(f"{number} {s.words}" for s, number in counts.items() if number)
+        worst = f"worst residual {float(self.residual[failed].max()):.1e}"
+        return f"{self.name}: {count} of {total} samples not verified ({how}; {worst})"
 
     def require(self, remedy: str) -> Tensor:
         """The value, or an `InversionError` with the remedy if any sample is not verified."""
@@ -154,12 +153,11 @@ def checked(
     )
 
 
-def unsolved(name: str, z: Tensor, status: Status = Status.NOT_FINITE) -> Solution:
-    """The answer to samples that are not tried."""
-    none = torch.zeros(len(z), dtype=torch.long, device=z.device)
-    infinite = torch.full_like(none, float("inf"), dtype=z.dtype)
-    value = torch.full_like(z, float("nan"))
-    return Solution(name, value, none + status, infinite, torch.ones_like(infinite), none, none)
+def unsolved(name: str, z: Tensor) -> Solution:
+    """The answer to samples that are not finite, and therefore not tried."""
+    infinite = z.new_full((len(z),), float("inf"))
+    failure = torch.full_like(infinite, int(Status.NOT_FINITE), dtype=torch.long)
+    return checked(name, z, infinite, torch.ones_like(infinite), 0.0, 0, 0, failure)
 
 
 def fill_failures(value: Tensor, status: Tensor) -> Tensor:
