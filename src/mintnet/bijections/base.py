@@ -12,17 +12,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from mintnet.graphs import is_capturing
-from mintnet.solvers import (
-    REALS,
-    REMEDY,
-    TOLERANCES,
-    Solution,
-    Solver,
-    Status,
-    relative_residual,
-    verified,
-)
-from mintnet.solvers.solution import checked, own_scale
+from mintnet.solvers import REALS, REMEDY, TOLERANCES, Solution, Solver, Status, verified
+from mintnet.solvers.solution import checked, own_scale, relative_residual
 
 
 class Bijection(nn.Module, ABC):
@@ -73,8 +64,7 @@ class Bijection(nn.Module, ABC):
         `mintnet.solvers.verified` says what that means. Samples with NaN or infinite entries, or
         outside of the image, are reported as such and do not touch the others.
         """
-        name = f"the inverse of {type(self).__name__}"
-        check_input(z, self.output_shape, name, finite=False)
+        check_input(z, self.output_shape, f"the inverse of {type(self).__name__}", finite=False)
         self._check_dtype(z)
         check_solver(solver)
         _refuse_tangents(z, *self.parameters())
@@ -96,7 +86,6 @@ class Bijection(nn.Module, ABC):
         return replace(found, status=status, remark=remark)
 
     def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
-        """The tolerance of the residual check."""
         return TOLERANCES.get(dtype, 1e-2)
 
     def domain_of(self, dtype: torch.dtype) -> tuple[float, float]:
@@ -113,7 +102,6 @@ class Bijection(nn.Module, ABC):
 
     @property
     def output_shape(self) -> tuple[int, ...] | None:
-        """The shape of one output sample."""
         return self.event_shape
 
     @property
@@ -140,13 +128,12 @@ class Bijection(nn.Module, ABC):
                 f"{type(self).__name__} is not triangular, so that its log-determinant is not a "
                 "sum over entries; use the log-determinant instead"
             )
-        total, permutations = torch.zeros_like(x), list[Bijection]()
-        for leaf in leaves:
+        total = torch.zeros_like(x)
+        for index, leaf in enumerate(leaves):
             x, slopes = leaf.log_slopes(x)
-            for permutation in reversed(permutations):
-                slopes = permutation.to_input_order(slopes)
+            for before in reversed(leaves[:index]):
+                slopes = before.to_input_order(slopes)
             total = total + slopes
-            permutations += [leaf] if leaf.permutes else []
         return x, total
 
     def to_input_order(self, z: Tensor) -> Tensor:
@@ -270,10 +257,10 @@ def _within_image(z: Tensor, low: Tensor | float, high: Tensor | float) -> tuple
     if not bool(outside.any()):
         return z, ""
     sample, *entry = outside.nonzero()[0].tolist()
-    place = tuple(entry)
+    value, first, last = (float(part[tuple(entry)]) for part in (z[sample], least, most))
     remark = (
-        f"Entry {place} of sample {sample} is {float(z[sample][place]):g}, and values of this map "
-        f"lie between {float(least[place]):g} and {float(most[place]):g} there."
+        f"Entry {tuple(entry)} of sample {sample} is {value:g}, and values of this map "
+        f"lie between {first:g} and {last:g} there."
     )
     return z.masked_fill(outside, float("nan")), remark
 

@@ -88,8 +88,8 @@ class Chain(Bijection):
             status=status,
             residual=torch.stack([found.residual for found in parts]).amax(0),
             unit=own_scale(z),
-            steps=sum((found.steps for found in parts), torch.zeros_like(status)),
-            evaluations=sum((found.evaluations for found in parts), torch.zeros_like(status)),
+            steps=torch.stack([found.steps for found in parts]).sum(0),
+            evaluations=torch.stack([found.evaluations for found in parts]).sum(0),
             parts=tuple(parts),
         )
 
@@ -114,7 +114,7 @@ class Chain(Bijection):
     def rows(self, chosen: Tensor) -> Chain:
         leaves = self.leaves()
         parts = [leaf.rows(chosen) for leaf in leaves]
-        return self if all(a is b for a, b in zip(leaves, parts, strict=True)) else Chain(*parts)
+        return self if parts == leaves else Chain(*parts)  # modules are compared by identity
 
     def leaves(self) -> list[Bijection]:
         """The parts, with chains inside this one taken apart: each is checked end to end once."""

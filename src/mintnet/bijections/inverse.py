@@ -55,12 +55,8 @@ class Inverse(Bijection):
         finite = z.flatten(1).isfinite().all(1)
         value = z.new_full((len(z), *(self.output_shape or z.shape[1:])), float("nan"))
         value[finite] = self.inner.value(z[finite])
-        return replace(
-            found,
-            value=value,
-            status=torch.where(finite, int(Status.CONVERGED), found.status),
-            unit=own_scale(z),
-        )
+        status = torch.where(finite, int(Status.CONVERGED), found.status)
+        return replace(found, value=value, status=status, unit=own_scale(z))
 
     def attach(self, x: Tensor, z: Tensor) -> Tensor:
         return self.inner.transform(z)[0]

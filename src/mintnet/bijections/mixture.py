@@ -76,12 +76,10 @@ class MixtureLayer(TriangularBijection):
         self.ordering = Ordering(upper)
         options = filters, blocks, components, upper, context, not size
         self.network = MixtureNetwork(channels, *options)
-        self.raw_t = nn.Parameter(
-            torch.full((channels, *(1 for _ in size)), math.log(math.expm1(0.01 - T_FLOOR)))
-        )
-
-        work = sum(conv.mask.numel() for conv in self.network.convolutions)
-        self.work = 2.0 * work * math.prod(size)
+        raw_t = math.log(math.expm1(0.01 - T_FLOOR))
+        self.raw_t = nn.Parameter(torch.full((channels, *(1 for _ in size)), raw_t))
+        weights = sum(conv.mask.numel() for conv in self.network.convolutions)
+        self.work = 2.0 * weights * math.prod(size)
 
     @property
     def t(self) -> Tensor:
@@ -100,7 +98,6 @@ class MixtureLayer(TriangularBijection):
         self.network.initialize(x)
 
     def mixture(self, x: Tensor, context: Tensor | None = None) -> Mixture:
-        """The mixtures of all entries, given x."""
         prediction, t = _places(self.network.prediction(x)), self.t.reshape(-1, 1)
         return self.network.mixture(self.network(x, context), prediction, t)
 
@@ -116,7 +113,6 @@ class MixtureLayer(TriangularBijection):
         """Nothing to ask: diag J ≥ t > 0 whatever the weights are."""
 
     def slope_floor(self) -> tuple[Tensor, Tensor]:
-        """diag J ≥ t > 0."""
         t = self.t.expand(self.event_shape)
         return t, torch.ones_like(t)
 

@@ -32,18 +32,9 @@ class MixtureNetwork(nn.Module):
 
         n = h / rms(h),   (u, g) = W² ⊛ silu(W¹ ⊛ n + V c),   h ← h + u · σ(g)
 
-    where c is the context of a sample, if there is one.
-
-    Beside the network there is a linear prediction ℓ of each entry from its strict neighbours.
-
-    Args:
-        channels: C.
-        filters: K.
-        blocks: residual blocks.
-        components: M of the mixture.
-        upper: triangular from the other end.
-        context: features of c, 0 for none.
-        dense: for vectors of C entries instead of images.
+    where c is the context of a sample, if there is one. Beside the network there is a linear
+    prediction ℓ of each entry from its strict neighbours. Arguments are those of `MixtureLayer`;
+    ``dense`` is for vectors of C entries instead of images.
     """
 
     shifts: nn.Parameter | None

@@ -14,16 +14,8 @@ from mintnet.bijections.base import Bijection, unreadable
 from mintnet.calculus import LOWER, Function, Ordering, Proof, Quantity, certify, variable
 from mintnet.calculus.expression import trace
 from mintnet.calculus.value import within_range
-from mintnet.solvers import (
-    REALS,
-    Auto,
-    ChannelBlocks,
-    Evaluate,
-    Solution,
-    Solver,
-    System,
-    attach_gradient,
-)
+from mintnet.solvers import REALS, Auto, ChannelBlocks, Evaluate, Solution, Solver, System
+from mintnet.solvers.gradient import attach_gradient
 
 Q = TypeVar("Q", bound=Quantity)
 
@@ -147,7 +139,6 @@ class TriangularBijection(Bijection):
 
     @property
     def name(self) -> str:
-        """How messages call this layer."""
         return type(self).__name__
 
     def system(self) -> System:
@@ -206,12 +197,9 @@ class Composed(TriangularBijection):
         insist: bool = False,
     ) -> None:
         super().__init__()
-        self.event_shape = tuple(shape)
-        self.inner = function
+        self.event_shape, self.inner, self.insist = tuple(shape), function, insist
         if ismethod(function) and isinstance(function.__self__, nn.Module):
             self.owner = function.__self__  # so that its weights belong to this module
-        self.insist = insist
-        self.ordering = trace(self.function).ordering or LOWER
         self.require_proof()
 
     def function(self, x: Q) -> Q:

@@ -18,11 +18,8 @@ class Conditioner(nn.Module, ABC):
 
     Its slope is therefore exactly 0, whatever it computes; that is all that the calculus needs to
     know. A subclass makes sure of it by the way in which it is built, not by its weights; every
-    proof of a function that uses it looks at its gradients (`check`).
-
-    Attributes:
-        ordering: the order in which "earlier" is meant.
-        outputs: how many values it gives for each entry, for example a scale and a shift.
+    proof of a function that uses it looks at its gradients (`check`). ``ordering`` is the order in
+    which "earlier" is meant; ``outputs`` is how many values it gives for each entry.
     """
 
     ordering: Ordering
@@ -108,9 +105,8 @@ class HalfConditioner(Conditioner):
     ) -> None:
         super().__init__()
         if partition not in PARTITIONS:
-            raise ValueError(
-                f"unknown partition {partition!r}; choose one of {', '.join(PARTITIONS)}"
-            )
+            known = ", ".join(PARTITIONS)
+            raise ValueError(f"unknown partition {partition!r}; choose one of {known}")
         self.network, self.partition, self.outputs = network, partition, outputs
         self.ordering = Ordering(upper, PARTITIONS[partition])
 

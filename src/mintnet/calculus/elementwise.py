@@ -43,8 +43,10 @@ class Elementwise(Function):
         """The image of an interval under h, which is monotone."""
         low = widened(self.value_and_slope(v.low)[0], -1, self.floor, self.ceiling)
         high = widened(self.value_and_slope(v.high)[0], +1, self.floor, self.ceiling)
-        sign = torch.full_like(v.sign, int(self.floor == 0))
-        return Interval.of(low, high, torch.where(sign != 0, sign, self._kept_sign(v)))
+        at_zero = float(self.value_and_slope(torch.zeros((), dtype=torch.float64))[0])
+        positive, kept = self.floor == 0, at_zero == 0  # h(0) = 0 keeps strict signs
+        sign = torch.full_like(v.sign, int(positive))
+        return Interval.of(low, high, v.sign if kept and not positive else sign)
 
     def slope_range(self, v: Interval) -> Interval:
         """The range of h' over an interval; h' > 0 everywhere."""
@@ -52,18 +54,10 @@ class Elementwise(Function):
         for place in self.peaks:
             at = torch.maximum(torch.minimum(torch.full_like(v.low, place), v.high), v.low)
             candidates.append(self.value_and_slope(at)[1])
-        slopes = torch.stack(candidates)
-        low, high = slopes.amin(0), slopes.amax(0)
-        positive = (low >= 0).to(v.sign.dtype)  # not so where a parameter of h breaks its promise
-        least = torch.where(low >= 0, 0.0, -INF)
-        return Interval.of(
-            widened(low, -1, -INF, INF).maximum(least), widened(high, +1, -INF, INF), positive
-        )
-
-    def _kept_sign(self, v: Interval) -> Tensor:
-        """h(0) = 0 keeps strict signs."""
-        at_zero = float(self.value_and_slope(torch.zeros((), dtype=torch.float64))[0])
-        return v.sign if at_zero == 0 else torch.zeros_like(v.sign)
+        low, high = torch.stack(candidates).aminmax(dim=0)
+        positive = low >= 0  # not so where a parameter of h breaks its promise
+        least = widened(low, -1, -INF, INF).maximum(torch.where(positive, 0.0, -INF))
+        return Interval.of(least, widened(high, +1, -INF, INF), positive.to(v.sign.dtype))
 
     def __str__(self) -> str:
         return f"the activation {type(self).__name__}"

@@ -20,10 +20,7 @@ class MonotoneMap(ABC):
 
     The diagonal of its Jacobian is ∂g/∂xᵢ, whatever θ is. A subclass makes sure by its formula that
     g is increasing and takes every real value, and by the way in which it is built that θᵢ depends
-    on earlier entries alone.
-
-    Attributes:
-        ordering: the order in which "earlier" is meant.
+    on earlier entries alone, in the sense of its ``ordering``.
     """
 
     ordering: Ordering
@@ -63,10 +60,6 @@ class MonotoneMap(ABC):
         Nothing is read back to the host, so that a GPU can capture it.
         """
         raise NotImplementedError
-
-    def value_range(self, shape: tuple[int, ...]) -> Interval:
-        """All reals, (1, *shape)."""
-        return Interval.everything(shape)
 
     def __str__(self) -> str:
         return type(self).__name__

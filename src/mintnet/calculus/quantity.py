@@ -49,43 +49,38 @@ class Quantity(Arithmetic):
 
     There are several kinds, and a function written once runs on all of them: numbers with their
     slopes (`Value`), bounds over all inputs (`Range`), and the traced expression itself
-    (`Expression`). Each kind says how it goes through a linear map and an element-wise function,
-    and how it is added, multiplied and scaled; the operators are shared.
+    (`Expression`). Each kind says how it goes ``through`` a triangular linear map, how an
+    element-wise function is ``apply``-ed, what the outputs of a network of strictly earlier
+    entries are (``conditioned``: each has slope 0), how it goes through a function that increases
+    in its own entry (``through_monotone``), and the rules of sums and products, with other
+    quantities (``add``, ``multiply``) and with constants (``scale``, ``shift``).
     """
 
     ordering: Ordering | None
 
     @abstractmethod
-    def through(self, linear: LinearMap) -> Self:
-        """The image under a triangular linear map."""
+    def through(self, linear: LinearMap) -> Self: ...
 
     @abstractmethod
-    def apply(self, function: Elementwise) -> Self:
-        """The image under an element-wise function."""
+    def apply(self, function: Elementwise) -> Self: ...
 
     @abstractmethod
-    def conditioned(self, conditioner: Conditioner) -> tuple[Self, ...]:
-        """The outputs of a network of strictly earlier entries, each with slope 0."""
+    def conditioned(self, conditioner: Conditioner) -> tuple[Self, ...]: ...
 
     @abstractmethod
-    def through_monotone(self, function: MonotoneMap) -> Self:
-        """The image under an increasing function with parameters from strictly earlier entries."""
+    def through_monotone(self, function: MonotoneMap) -> Self: ...
 
     @abstractmethod
-    def add(self, other: Self) -> Self:
-        """The rule of addition."""
+    def add(self, other: Self) -> Self: ...
 
     @abstractmethod
-    def multiply(self, other: Self) -> Self:
-        """The rule of the element-wise product."""
+    def multiply(self, other: Self) -> Self: ...
 
     @abstractmethod
-    def scale(self, factor: Tensor | float) -> Self:
-        """The product with a constant, element by element."""
+    def scale(self, factor: Tensor | float) -> Self: ...
 
     @abstractmethod
-    def shift(self, offset: Tensor | float) -> Self:
-        """The sum with a constant, element by element."""
+    def shift(self, offset: Tensor | float) -> Self: ...
 
     @classmethod
     def __torch_function__(cls, function: Any, *_: Any, **__: Any) -> Any:
@@ -127,8 +122,8 @@ def fitting(constant: Tensor | float, event_shape: tuple[int, ...]) -> Tensor | 
 
 def check_groups(linear: LinearMap, groups: int | None, shape: tuple[int, ...]) -> None:
     """Raise unless a linear map fits a quantity of that shape (without its batch)."""
-    into, complex_weights = linear.weight.shape[1], linear.weight.is_complex()
-    if complex_weights or (linear.bias is not None and linear.bias.is_complex()):
+    into = linear.weight.shape[1]
+    if linear.weight.is_complex() or (linear.bias is not None and linear.bias.is_complex()):
         raise ValueError(f"{linear} has complex weights; the calculus is one of real numbers")
     if groups not in (None, linear.groups) or shape[0] != into or len(shape) != linear.dimensions:
         copies = into // linear.groups

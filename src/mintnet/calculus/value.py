@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from mintnet.calculus.conditioner import Conditioner
+from mintnet.calculus.elementwise import Elementwise
+from mintnet.calculus.linear import LinearMap
+from mintnet.calculus.monotone import MonotoneMap
 from mintnet.calculus.ordering import Ordering, common
 from mintnet.calculus.quantity import Quantity, check_groups, check_same_shape, fitting
-
-if TYPE_CHECKING:
-    from mintnet.calculus.conditioner import Conditioner
-    from mintnet.calculus.elementwise import Elementwise
-    from mintnet.calculus.linear import LinearMap
-    from mintnet.calculus.monotone import MonotoneMap
 
 
 @dataclass(frozen=True)
@@ -75,15 +72,16 @@ class Value(Quantity):
 
     def add(self, other: Value) -> Value:
         check_same_shape(self.data, other.data, "add")
-        ordering = common(self.ordering, other.ordering)
-        data, slope = self.data + other.data, self.slope + other.slope
-        return Value(data, slope, ordering, self.groups or other.groups)
+        return self._with(other, self.data + other.data, self.slope + other.slope)
 
     def multiply(self, other: Value) -> Value:
         check_same_shape(self.data, other.data, "multiply")
         slope = self.slope * other.data + self.data * other.slope
+        return self._with(other, self.data * other.data, slope)
+
+    def _with(self, other: Value, data: Tensor, slope: Tensor) -> Value:
         ordering = common(self.ordering, other.ordering)
-        return Value(self.data * other.data, slope, ordering, self.groups or other.groups)
+        return Value(data, slope, ordering, self.groups or other.groups)
 
     def scale(self, factor: Tensor | float) -> Value:
         factor = fitting(factor, tuple(self.data.shape[1:]))
