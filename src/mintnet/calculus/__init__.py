@@ -13,23 +13,9 @@ from mintnet.calculus.elementwise import (
     Tanh,
     activation,
 )
-from mintnet.calculus.function import (
-    Composition,
-    Function,
-    Identity,
-    Product,
-    Scaled,
-    Shifted,
-    Sum,
-)
+from mintnet.calculus.function import Composition, Function, Identity, Product, Scaled, Shifted, Sum
 from mintnet.calculus.linear import Convolution, Dense, LinearMap, MaskedConv2d, MaskedLinear
-from mintnet.calculus.masks import (
-    causal_taps,
-    channel_mask,
-    conv_mask,
-    dense_mask,
-    pixel_mask,
-)
+from mintnet.calculus.masks import causal_taps, channel_mask, conv_mask, dense_mask, pixel_mask
 from mintnet.calculus.ordering import LOWER, UPPER, Ordering, OrderingError
 from mintnet.calculus.proof import NotProvedError, Proof, Verdict, certify
 from mintnet.calculus.quantity import Quantity

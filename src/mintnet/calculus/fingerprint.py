@@ -39,12 +39,11 @@ class Fingerprint:
         return all(bool(tensor.isfinite().all()) for tensor in self.tensors)
 
     def same(self, other: Fingerprint) -> bool:
-        """Whether both are of the same things."""
         if self.facts != other.facts or len(self.tensors) != len(other.tensors):
             return False
-        pairs = zip(self.tensors, other.tensors, strict=True)
         return all(
-            a.dtype == b.dtype and a.device == b.device and torch.equal(a, b) for a, b in pairs
+            a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
+            for a, b in zip(self.tensors, other.tensors, strict=True)
         )
 
     def kept(self) -> Self:

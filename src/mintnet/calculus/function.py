@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from torch import Tensor, nn
 
@@ -68,29 +68,36 @@ class Product(_Pair):
         return self.first(x) * self.second(x)  # type: ignore[no-any-return]
 
 
-class Scaled(Function):
-    """x ↦ λ f(x), with λ a number or one entry a coordinate."""
+class _WithConstant(Function):
+    """A function and a constant: a number, or a tensor that moves and saves with the module."""
 
-    factor: Tensor | float
+    held: ClassVar[str]
 
-    def __init__(self, function: Function, factor: Tensor | float) -> None:
+    def __init__(self, function: Function, constant: Tensor | float) -> None:
         super().__init__()
         self.function = function
-        hold(self, "factor", factor)
+        if not isinstance(constant, Tensor | float | int):
+            kind = type(constant).__name__
+            raise TypeError(f"expected a Function, a tensor or a number; got {kind}")
+        if isinstance(constant, Tensor) and not isinstance(constant, nn.Parameter):
+            self.register_buffer(self.held, constant)
+        else:
+            setattr(self, self.held, constant)
+
+
+class Scaled(_WithConstant):
+    """x ↦ λ f(x), with λ a number or one entry a coordinate."""
+
+    held = "factor"
 
     def forward(self, x: Q) -> Q:
         return self.function(x) * self.factor  # type: ignore[no-any-return]
 
 
-class Shifted(Function):
+class Shifted(_WithConstant):
     """x ↦ f(x) + c, with c a number or one entry a coordinate."""
 
-    offset: Tensor | float
-
-    def __init__(self, function: Function, offset: Tensor | float) -> None:
-        super().__init__()
-        self.function = function
-        hold(self, "offset", offset)
+    held = "offset"
 
     def forward(self, x: Q) -> Q:
         return self.function(x) + self.offset  # type: ignore[no-any-return]
@@ -105,13 +112,3 @@ class Composition(Function):
 
     def forward(self, x: Q) -> Q:
         return self.outer(self.inner(x))  # type: ignore[no-any-return]
-
-
-def hold(module: nn.Module, name: str, value: Tensor | float) -> None:
-    """Keep a constant on a module so that tensors move and save with it."""
-    if not isinstance(value, Tensor | float | int):
-        raise TypeError(f"expected a Function, a tensor or a number; got {type(value).__name__}")
-    if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
-        module.register_buffer(name, value)
-    else:
-        setattr(module, name, value)

@@ -73,7 +73,6 @@ class Proof:
 
     @property
     def message(self) -> str:
-        """The verdict in a sentence."""
         if self.injective:
             word = "onto" if self.onto else "injective only (some targets have no preimage)"
             low, high = self.low.min().item(), self.high.max().item()
@@ -134,14 +133,12 @@ def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
             f"a bijection keeps the shape of its input; {shape} became "
             f"{tuple(slope.low.shape[1:])}. End with one copy of each channel (copies_out=1)."
         )
-    bounded_away = (slope.low > 0) | (slope.high < 0)
     signed = slope.sign != 0
-    onto = bounded_away | (image.affine & signed)
-    verdict = signed.to(torch.int8) + (onto & signed).to(torch.int8)
+    onto = signed & ((slope.low > 0) | (slope.high < 0) | image.affine)
+    verdict = (signed.to(torch.int8) + onto.to(torch.int8))[0]
     blame = None if bool(signed.all()) else image.blame
-    values = image.value.low[0], image.value.high[0]
-    bounds = slope.low[0], slope.high[0], slope.sign[0]
-    return Proof(verdict[0], *bounds, blame, *values, made_of)
+    values, bounds = (image.value.low[0], image.value.high[0]), (slope.low[0], slope.high[0])
+    return Proof(verdict, *bounds, slope.sign[0], blame, *values, made_of)
 
 
 def _fault(root: Expression) -> str | None:

@@ -100,12 +100,7 @@ class Quantity(Arithmetic):
 
 
 def fitting(constant: Tensor | float, event_shape: tuple[int, ...]) -> Tensor | float:
-    """A constant that fits samples of that shape, without a batch dimension of its own.
-
-    Examples:
-        >>> fitting(2.0, (3,))
-        2.0
-    """
+    """A constant that fits samples of that shape, without a batch dimension of its own."""
     if not isinstance(constant, Tensor) or constant.dim() == 0:
         return constant
     shape = tuple(constant.shape)
@@ -150,6 +145,5 @@ def _constant(value: object) -> Tensor | float:
         return value
     if isinstance(value, float | int):
         return float(value)
-    raise TypeError(
-        f"expected a quantity of the calculus, a tensor or a number; got {type(value).__name__}"
-    )
+    kind = type(value).__name__
+    raise TypeError(f"expected a quantity of the calculus, a tensor or a number; got {kind}")

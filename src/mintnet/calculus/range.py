@@ -44,7 +44,7 @@ class Range(Quantity):
         value = linear_image(self.value, linear.weight.detach().cpu(), linear.apply)
         if linear.bias is not None:
             bias = linear.bias.reshape(-1, *(1,) * (value.low.dim() - 2))
-            value = value + Interval.point(bias, value.low.shape)
+            value = value + Interval.point(bias)
         diagonal = linear.diagonal().detach().cpu().double()
         slope = linear_image(self.slope, diagonal, mix)
         curved = mix((~self.affine).double(), (diagonal != 0).double()) > 0

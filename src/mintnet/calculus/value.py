@@ -126,10 +126,6 @@ def mix(slope: Tensor, diagonal: Tensor) -> Tensor:
     """Σ_j D[c, i, j] · slope[b, c, j, ...]: slopes meet copies of their own group alone.
 
     Shapes: slope (batch, groups * copies_in, ...), diagonal (groups, copies_out, copies_in).
-
-    Examples:
-        >>> mix(torch.tensor([[1.0, 2.0]]), torch.tensor([[[1.0, 1.0]]]))
-        tensor([[3.]])
     """
     batch, groups, copies_in = slope.shape[0], diagonal.shape[0], diagonal.shape[2]
     pixels = math.prod(slope.shape[2:])

@@ -27,20 +27,10 @@ def solve_monotone(
     every other one cuts it in any case, and a very wide one is doubled outwards too. Columns
     that are solved leave; the slow ones go on without them.
 
-    Args:
-        evaluate: the functions, see `Evaluate`.
-        target: the right-hand sides.
-        start: first guesses.
-        least_slope: a lower bound of f', or 0: it closes the bracket at the first step.
-        scale: residuals below the rounding error of numbers of this size count as 0.
+    ``least_slope`` is a lower bound of f', or 0: it closes the bracket at the first step.
+    Residuals below the rounding error of numbers of the size ``scale`` count as 0.
 
     Shapes: all (..., columns). Returns x and the number of evaluations.
-
-    Examples:
-        >>> one = torch.ones(1, 1)
-        >>> x, _ = solve_monotone(lambda x, _: (x + x.exp(), 1 + x.exp()), one, 5 * one, one, one)
-        >>> x.abs().item() < 1e-6
-        True
     """
     eps = torch.finfo(target.dtype).eps
     answer = best = x = start
