@@ -132,10 +132,10 @@ def test_a_captured_walk_serves_every_layer_of_its_shape() -> None:
     x = torch.randn(3, 2, 4, 4)
     z = second(x)[0]
     functions = [MixtureMap(layer) for layer in (first, second)]
-    walk = MonotoneWalk(functions[0], functions[0].convolutions(), first(x)[0])
-    found = walk.replayed(functions[1], functions[1].convolutions(), z)
+    walk = MonotoneWalk(functions[0], first(x)[0])
+    found = walk.replayed(functions[1], z)
     torch.testing.assert_close(found, x, rtol=1e-4, atol=1e-4)
-    again = walk.replayed(functions[0], functions[0].convolutions(), first(x)[0])
+    again = walk.replayed(functions[0], first(x)[0])
     torch.testing.assert_close(again, x, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found, x, rtol=1e-4, atol=1e-4)
 

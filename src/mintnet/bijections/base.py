@@ -67,8 +67,7 @@ class Bijection(nn.Module, ABC):
         check_input(z, self.output_shape, f"the inverse of {type(self).__name__}", finite=False)
         self._check_dtype(z)
         check_solver(solver)
-        _refuse_tangents(z, *self.parameters())
-        _refuse_batch_statistics(self)
+        _check_invertible(self, z)
         image = self.image()
         within, remark = (z, "") if image is REALS else _within_image(z, *image)
         found = verified(
@@ -240,15 +239,6 @@ def check_solver(solver: object) -> None:
     raise ValueError(f"expected a solver such as mintnet.Auto() or mintnet.Wavefront(); got {what}")
 
 
-def _refuse_tangents(*tensors: Tensor) -> None:
-    """Raise where forward-mode derivatives are carried: steps of a solver would spoil them."""
-    if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
-        raise NotImplementedError(
-            "forward-mode derivatives through an inverse are not available; use backward(), or "
-            "the forward map: its Jacobian at x is the inverse of the one you want"
-        )
-
-
 def _within_image(z: Tensor, low: Tensor | float, high: Tensor | float) -> tuple[Tensor, str]:
     """z with NaN where no x can give it, and a sentence about the first such entry."""
     ends = (torch.as_tensor(end, dtype=torch.float64, device=z.device) for end in (low, high))
@@ -271,8 +261,17 @@ def unreadable(x: Tensor) -> bool:
     return is_capturing(x) or torch.compiler.is_compiling() or inside_vmap
 
 
-def _refuse_batch_statistics(module: nn.Module) -> None:
-    """Raise where outputs depend on the other samples of a batch, or on chance."""
+def _check_invertible(module: nn.Module, z: Tensor) -> None:
+    """Raise where outputs depend on other samples or on chance, or z has forward-mode derivatives.
+
+    Steps of a solver would spoil these.
+    """
+    tensors = (z, *module.parameters())
+    if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+        raise NotImplementedError(
+            "forward-mode derivatives through an inverse are not available; use backward(), or "
+            "the forward map: its Jacobian at x is the inverse of the one you want"
+        )
     for part in module.modules():
         own = isinstance(part, _BatchNorm) and (part.training or part.running_mean is None)
         if own or (isinstance(part, _DropoutNd) and part.training and part.p > 0):

@@ -33,23 +33,16 @@ def attach_gradient(
     """
     with true_float32():
         gap = z - evaluate(x.detach())[0]
-    return _Inverse.apply(gap, x.detach(), evaluate, name, max_steps, weights)  # type: ignore[no-any-return,no-untyped-call]
+    return _Inverse.apply(gap, x.detach(), weights, evaluate, name, max_steps)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _Inverse(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        gap: Tensor,
-        x: Tensor,
-        evaluate: Any,
-        name: str,
-        max_steps: int | None,
-        weights: tuple[Tensor, ...],
+        ctx: Any, gap: Tensor, x: Tensor, weights: tuple[Tensor, ...], *equation: Any
     ) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.weights, ctx.versions = weights, _versions(weights)
-        ctx.equation = evaluate, name, max_steps
+        ctx.weights, ctx.versions, ctx.equation = weights, _versions(weights), equation
         return x.clone()
 
     @staticmethod

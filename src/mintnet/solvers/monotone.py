@@ -30,21 +30,25 @@ def walk_levels(
     On a GPU the whole walk is captured as a CUDA graph at the first call, and replayed for all
     layers of the same shape: each call copies its weights and z into the memory of the graph.
     """
-    convolutions = function.convolutions()
-    if convolutions is None or z.dim() not in (2, 4):
+    if not z.is_cuda or is_capturing(z):
+        walk = MonotoneWalk(function, z, context)
+        return walk.run(), walk.depth
+    shapes = tuple(tuple(linear.weight.shape) for linear in _convolutions(function, z))
+    features = None if context is None else context.shape[1]
+    kind = (type(function), function.ordering, shapes, features)
+    key = (*kind, tuple(z.shape), z.dtype, z.device)
+    walk = recent(_walks, key, lambda: MonotoneWalk(function, z, context), MOST_WALKS)
+    return walk.replayed(function, z, context), walk.depth
+
+
+def _convolutions(function: MonotoneMap, z: Tensor) -> list[LinearMap]:
+    found = function.convolutions()
+    if found is None or z.dim() not in (2, 4):
         raise StructureError(
             f"{function} does not say how its network can be walked level by level. Use "
             "FixedPoint or Bisection."
         )
-    if not z.is_cuda or is_capturing(z):
-        walk = MonotoneWalk(function, convolutions, z, context)
-        return walk.run(), walk.depth
-    shapes = tuple(tuple(linear.weight.shape) for linear in convolutions)
-    features = None if context is None else context.shape[1]
-    kind = (type(function), function.ordering, shapes, features)
-    key = (*kind, tuple(z.shape), z.dtype, z.device)
-    walk = recent(_walks, key, lambda: MonotoneWalk(function, convolutions, z, context), MOST_WALKS)
-    return walk.replayed(function, convolutions, z, context), walk.depth
+    return found
 
 
 class MonotoneWalk:
@@ -54,13 +58,8 @@ class MonotoneWalk:
     levels; what is left is one increasing equation for each entry, which the map inverts.
     """
 
-    def __init__(
-        self,
-        function: MonotoneMap,
-        convolutions: list[LinearMap],
-        z: Tensor,
-        context: Tensor | None = None,
-    ) -> None:
+    def __init__(self, function: MonotoneMap, z: Tensor, context: Tensor | None = None) -> None:
+        convolutions = _convolutions(function, z)
         channels, height, width = (*z.shape[1:], 1, 1)[:3]  # a vector has one place
         taps = (linear.weight.shape[-1] for linear in convolutions if z.dim() == 4)
         shape, radius = (channels, height, width), max(taps, default=1) // 2
@@ -70,13 +69,8 @@ class MonotoneWalk:
         self.function, self.z = function, z
         # On the device before the walk: a captured graph cannot read from the host.
         self.entries = self.schedule.entries(z.device)
-        self.constants = function.constants(context)
+        self.depth, self.constants = len(self.entries), function.constants(context)
         self._replay: Callable[[], Tensor] | None = None
-
-    @property
-    def depth(self) -> int:
-        """The number of levels."""
-        return len(self.schedule.levels)
 
     def run(self) -> Tensor:
         """x with f(x) = z."""
@@ -84,9 +78,8 @@ class MonotoneWalk:
         x = torch.zeros_like(flat)
         for cache in self.caches:
             cache.clear()
-        for number, (level, entries) in enumerate(
-            zip(self.schedule.levels, self.entries, strict=True)
-        ):
+        for number, level in enumerate(self.schedule.levels):
+            entries = self.entries[number]
             target = flat[entries].reshape(len(level.entries), -1)
             convolve = partial(self._convolve, number)
             found = self.function.solve_level(convolve, self.constants, target, level.channels)
@@ -104,20 +97,14 @@ class MonotoneWalk:
         cache.keep(value, number)
         return torch.baddbmm(known, cache.diagonal[level.channels], value)
 
-    def replayed(
-        self,
-        function: MonotoneMap,
-        convolutions: list[LinearMap],
-        z: Tensor,
-        context: Tensor | None = None,
-    ) -> Tensor:
+    def replayed(self, function: MonotoneMap, z: Tensor, context: Tensor | None = None) -> Tensor:
         """`run` with other weights and another z, by the CUDA graph of this walk."""
         if self._replay is None:
             self.z = self.z.clone()
             self.constants = tuple(constant.clone() for constant in self.constants)
             self._replay = capture(self.run, z.device)
         self.z.copy_(z)
-        for cache, linear in zip(self.caches, convolutions, strict=True):
+        for cache, linear in zip(self.caches, _convolutions(function, z), strict=True):
             cache.load(linear)
         for mine, new in zip(self.constants, function.constants(context), strict=True):
             mine.copy_(new)

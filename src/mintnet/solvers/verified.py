@@ -29,6 +29,7 @@ from mintnet.solvers.solution import Solution, Status, fill_failures, merged
 TOLERANCES = {torch.float32: 5e-6, torch.float64: 1e-12}
 """The tolerance of a layer. Chains of layers have their own."""
 
+Domain = tuple[float, float]
 REALS = (-float("inf"), float("inf"))
 
 CHECKED_AT_ONCE = {"cpu": 2**13, "cuda": 2**20}
@@ -110,11 +111,8 @@ def masked_conv2d(
 
 def _wide(value: Any) -> Any:
     if isinstance(value, Tensor):
-        narrow = value.is_floating_point() and value.dtype != torch.float64
-        return value.double() if narrow else value
-    if type(value) in (tuple, list):
-        return type(value)(_wide(part) for part in value)
-    return value
+        return value.double() if value.is_floating_point() else value
+    return type(value)(map(_wide, value)) if type(value) in (tuple, list) else value
 
 
 @torch.no_grad()
@@ -123,7 +121,7 @@ def verified(
     value: Value,
     z: Tensor,
     tolerance: float,
-    domain: tuple[float, float] = REALS,
+    domain: Domain = REALS,
     again: bool = True,
 ) -> Solution:
     """The solution of f(x) = z that ``attempt`` finds, each sample verified or not as stated above.
@@ -145,12 +143,7 @@ def verified(
 
 
 def _judged(
-    found: Solution,
-    value: Value,
-    z: Tensor,
-    rows: Tensor,
-    tolerance: float,
-    domain: tuple[float, float],
+    found: Solution, value: Value, z: Tensor, rows: Tensor, tolerance: float, domain: Domain
 ) -> Solution:
     """The solution with residual, unit and status by the statement above."""
     x, target = found.value, z.double()

@@ -71,9 +71,8 @@ def _walk(system: System, root: Expression, z: Tensor, scale: Tensor) -> tuple[T
     least, sign = (fact.to(z).expand(z.shape[1:]).reshape(-1, 1) for fact in system.slope_floor())
     target = z.flatten(1).T * sign  # rows of B samples
     values = []
-    for number, (level, entries) in enumerate(
-        zip(plan.levels, plan.entries(z.device), strict=True)
-    ):
+    for number, level in enumerate(plan.levels):
+        entries = plan.entries(z.device)[number]
         count, places = level.places.shape
         own = (count, 1, places * batch)
         given = {node: cache.known_part(number) for node, cache in caches.items()}
@@ -81,16 +80,8 @@ def _walk(system: System, root: Expression, z: Tensor, scale: Tensor) -> tuple[T
             at = rows[entries].reshape(count, places, -1).transpose(1, 2)
             given[node] = at.repeat_interleave(batch, dim=2)
         diagonals = {node: cache.diagonal[level.channels] for node, cache in caches.items()}
-        x, taken = _solve_level(
-            nodes,
-            given,
-            diagonals,
-            target[entries].reshape(own),
-            target.new_zeros(own),
-            least[entries].expand(-1, batch).reshape(own),
-            sign[entries].expand(-1, batch).reshape(own),
-            scale.repeat(places).expand(own),
-        )
+        here = (rows[entries].expand(-1, batch).reshape(own) for rows in (target, least, sign))
+        x, taken = _solve_level(nodes, given, diagonals, *here, scale.repeat(places).expand(own))
         steps = max(steps, taken)
         values.append(x.reshape(-1, batch))
         found = _evaluate(nodes, x, given, diagonals)
@@ -122,7 +113,7 @@ def _walk_networks(
             "FixedPoint or Bisection."
         )
     levels, depth = first.flatten().to(z.device), 1 + int(first.max())
-    least, sign = (fact.to(z).expand(shape[1:]).flatten() for fact in system.slope_floor())
+    least, sign = (fact.to(z).expand(shape[1:]).reshape(1, -1) for fact in system.slope_floor())
     x, target, steps = torch.zeros_like(z).flatten(1), z.flatten(1) * sign, 0
     for level in range(depth):
         entries = (levels == level).nonzero().flatten()
@@ -133,15 +124,9 @@ def _walk_networks(
             if isinstance(node.part, Tensor):
                 constant = node.part.to(z.device).expand(shape[1:]).flatten()
                 given[node] = constant[entries].repeat(batch)[None]
+        here = (fact[:, entries].expand(batch, -1).reshape(1, -1) for fact in (target, least, sign))
         value, taken = _solve_level(
-            nodes,
-            given,
-            {},
-            target[:, entries].reshape(1, -1),
-            x[:, entries].reshape(1, -1),
-            least[entries].repeat(batch)[None],
-            sign[entries].repeat(batch)[None],
-            scale.repeat_interleave(len(entries))[None],
+            nodes, given, {}, *here, scale.repeat_interleave(len(entries))[None]
         )
         x[:, entries] = value.reshape(batch, -1)
         steps = max(steps, taken)
@@ -153,7 +138,6 @@ def _solve_level(
     given: dict[Expression, Tensor],
     diagonals: Mapping[Expression, Tensor],
     target: Tensor,
-    start: Tensor,
     least: Tensor,
     sign: Tensor,
     scale: Tensor,
@@ -168,7 +152,7 @@ def _solve_level(
         y, slope = _evaluate(nodes, x, some, diagonals)[nodes[-1]]
         return y * direction, direction if slope is None else slope * direction
 
-    return solve_monotone(evaluate, target, start, least, scale)
+    return solve_monotone(evaluate, target, torch.zeros_like(target), least, scale)
 
 
 def _evaluate(
