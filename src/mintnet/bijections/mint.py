@@ -101,7 +101,6 @@ class MintLayer(TriangularBijection):
 
     @property
     def biases(self) -> tuple[Tensor, Tensor, Tensor]:
-        """b¹, b², b³."""
         return self.bias1, self.bias2, self.bias3
 
     @torch.no_grad()
@@ -153,7 +152,6 @@ class MintLayer(TriangularBijection):
         """Nothing to ask: diag J ≥ t > 0 whatever the weights are."""
 
     def slope_floor(self) -> tuple[Tensor, Tensor]:
-        """diag J ≥ t > 0."""
         return self.t, torch.ones_like(self.t)
 
     def parameter_count(self) -> int:

@@ -63,11 +63,9 @@ class MintEvaluator:
         return self._third(x, h2, b3), self.t + slope_sums(d1, d2, self.product)
 
     def value(self, x: Tensor) -> Tensor:
-        """L(x) alone."""
         return self._third(x, self.hidden(x)[1], self.biases[2])
 
     def hidden(self, x: Tensor, given: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Both hidden layers."""
         b1, b2, _ = self._offsets(given)
         h1 = self.h.value(self._first(x, b1))
         return h1, self.h.value(self._second(h1, b2))

@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from mintnet.bijections.mixture_network import LEAST_LOG_SCALE, SLOW, MixtureNetwork
 from mintnet.bijections.triangular import TriangularBijection
 from mintnet.calculus import Convolution, Dense, LinearMap, Ordering, Quantity
+from mintnet.calculus.conditioner import Convolve, MonotoneMap
 from mintnet.calculus.interval import Interval
 from mintnet.calculus.masks import check_positive, check_size
 from mintnet.calculus.mixture import Mixture
-from mintnet.calculus.monotone import Convolve, MonotoneMap
 from mintnet.solvers import Evaluate, System
 
 Q = TypeVar("Q", bound=Quantity)

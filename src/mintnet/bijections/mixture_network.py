@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mintnet.calculus import conv_mask, dense_mask
+from mintnet.calculus.conditioner import Convolve
 from mintnet.calculus.mixture import Mixture
-from mintnet.calculus.monotone import Convolve
 
 LEAST_LOG_SCALE = -9.0
 """Components may be much narrower than a grey level, which is 2 / 256 of pixels in [−1, 1]."""

@@ -102,7 +102,6 @@ class FirstBatchScaling(EntrywiseBijection):
 
     @torch.no_grad()
     def set_from(self, x: Tensor) -> None:
-        """Set s and b from a batch."""
         axes = (0, *range(1 + self.shift.dim(), x.dim()))  # all but those of the weights
         deviation = x.std(axes, unbiased=False)
         if not bool((deviation > 0).all()):

@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from mintnet.calculus.conditioner import Conditioner
+from mintnet.calculus.conditioner import Conditioner, MonotoneMap
 from mintnet.calculus.elementwise import Elementwise
 from mintnet.calculus.linear import LinearMap
-from mintnet.calculus.monotone import MonotoneMap
 from mintnet.calculus.ordering import Ordering, common
 from mintnet.calculus.quantity import Quantity
 

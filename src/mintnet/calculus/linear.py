@@ -163,8 +163,7 @@ class MaskedConv2d(_Masked):
 
     Args:
         channels: C, the channels of the input of the whole function.
-        copies_in: how many copies of each channel come in.
-        copies_out: how many copies of each channel go out.
+        copies_in, copies_out: how many copies of each channel come in and go out.
         kernel_size: R, odd.
         upper: see later entries instead of earlier ones.
         bias: add a constant to each output channel.

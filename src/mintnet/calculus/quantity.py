@@ -10,10 +10,9 @@ from torch import Tensor
 from mintnet.calculus.ordering import Ordering
 
 if TYPE_CHECKING:
-    from mintnet.calculus.conditioner import Conditioner
+    from mintnet.calculus.conditioner import Conditioner, MonotoneMap
     from mintnet.calculus.elementwise import Elementwise
     from mintnet.calculus.linear import LinearMap
-    from mintnet.calculus.monotone import MonotoneMap
 
 
 class Arithmetic(ABC):

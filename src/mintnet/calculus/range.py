@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mintnet.calculus.conditioner import Conditioner
+from mintnet.calculus.conditioner import Conditioner, MonotoneMap
 from mintnet.calculus.elementwise import Elementwise
 from mintnet.calculus.interval import Interval, linear_image
 from mintnet.calculus.linear import LinearMap
-from mintnet.calculus.monotone import MonotoneMap
 from mintnet.calculus.ordering import Ordering, common
 from mintnet.calculus.quantity import Quantity, check_groups, check_same_shape, fitting
 from mintnet.calculus.value import mix

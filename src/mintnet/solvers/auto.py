@@ -11,7 +11,7 @@ from torch import Tensor
 from mintnet.solvers.base import ChannelBlocks, Solver, StructureError, System, sorted_by
 from mintnet.solvers.bisection import Bisection
 from mintnet.solvers.fixed_point import FixedPoint
-from mintnet.solvers.solution import Solution, merged
+from mintnet.solvers.solution import Solution, improved
 from mintnet.solvers.wavefront import Wavefront
 
 WORK_PER_LEVEL = {"cpu": 1.2e8, "cuda": 5e10}
@@ -20,7 +20,6 @@ WORK_PER_LEVEL = {"cpu": 1.2e8, "cuda": 5e10}
 Measured with the shipped models: 1 to 3.5 ms on one core that does 74 GFLOP/s; on an H200
 estimated from 2.5 ms of launches at 20 TFLOP/s.
 """
-
 WAVEFRONT_PASSES = 3
 """What the wavefront costs beside its levels, in evaluations of f."""
 
@@ -65,9 +64,7 @@ class Auto(Solver):
             rest = attempt(system.rows(left), z[left], scale[left], solution.value[left])
             if rest is None:
                 break
-            better = rest.converged | (rest.residual < solution.residual[left])
-            chosen = left.masked_scatter(left, better)
-            solution = merged(solution, rest.rows(better), chosen)
+            solution = improved(solution, rest, left)
         return solution
 
 

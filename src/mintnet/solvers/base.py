@@ -64,11 +64,9 @@ class System:
     context: Tensor | None = None
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """f(x) and diag J(x), given the context."""
         return self.evaluate(x) if self.context is None else self.evaluate(x, self.context)
 
-    def rows(self, chosen: Tensor | slice) -> System:
-        """The equation of some samples."""
+    def rows(self, chosen: Tensor) -> System:
         return self if self.context is None else replace(self, context=self.context[chosen])
 
 

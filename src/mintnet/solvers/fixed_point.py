@@ -75,8 +75,7 @@ class FixedPoint(Solver):
         """As of every solver, from ``start`` if it is not None."""
         x = system.start(z) if start is None else start
         state = State.begin(z, scale, x, system.context)
-        finished: list[State] = []
-        trace: list[Tensor] = []
+        finished, trace = list[State](), list[Tensor]()
         steps = captured_steps(self, system.evaluate, state) if not self.keep_trace else None
         if steps is not None:
             state = steps.run(system.evaluate, state, self.max_steps + 1, self.tolerance != 0)
@@ -94,9 +93,8 @@ class FixedPoint(Solver):
                 if 4 * done >= len(state.done):  # splitting a batch costs time as well
                     finished.append(state.rows(state.done))
                     state = state.rows(~state.done)
-        return self._solution(
-            system.name, [*finished, state], start is None, torch.stack(trace) if trace else None
-        )
+        residuals = torch.stack(trace) if trace else None
+        return self._solution(system.name, [*finished, state], start is None, residuals)
 
     def advance(self, s: State, evaluate: Evaluate) -> State:
         """One pass of Algorithm 1's loop: look at the residual, then take line 5."""
@@ -191,15 +189,12 @@ class State(NamedTuple):
         )  # fmt: skip
 
     def rows(self, chosen: Tensor) -> State:
-        """Some samples."""
         return self.each(lambda tensor: tensor[chosen])
 
     def each(self, function: Callable[[Tensor], Tensor]) -> State:
-        """The state with a function applied to each of its tensors."""
         return State(*(None if part is None else function(part) for part in self))  # type: ignore[arg-type]
 
     def tensors(self) -> list[Tensor]:
-        """All tensors, in the order of the fields."""
         return [part for part in self if part is not None]
 
     @staticmethod
@@ -236,10 +231,6 @@ def steps_to_go(residual: Tensor) -> Tensor:
 
     Residuals are shares of the largest |z| and begin near 1, so that r after 3 steps means a
     factor of r^(1/3) a step. On the trained models this tells 6 steps from 20, which is enough.
-
-    Examples:
-        >>> steps_to_go(torch.tensor([1e-3, 1e-1, 2.0])).round()
-        tensor([ 3., 15., inf])
     """
     floor = 8 * torch.finfo(residual.dtype).eps
     steps = LOOK_AT * (residual / floor).log() / -residual.log()

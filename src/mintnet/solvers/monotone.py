@@ -9,8 +9,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from mintnet.calculus.conditioner import MonotoneMap
 from mintnet.calculus.linear import LinearMap
-from mintnet.calculus.monotone import MonotoneMap
 from mintnet.graphs import capture, is_capturing
 from mintnet.solvers.base import StructureError
 from mintnet.solvers.captured import recent

@@ -41,14 +41,7 @@ def level_of(
 
 
 def front_of(size: tuple[int, int], radius: int) -> Tensor:
-    """The front ``(ρ+1) r + q`` of each pixel: it depends on pixels of lower fronts alone.
-
-    Shape: (H, W).
-
-    Examples:
-        >>> 1 + int(front_of((32, 32), radius=1).max())
-        94
-    """
+    """The front ``(ρ+1) r + q`` of each pixel, (H, W): it sees pixels of lower fronts alone."""
     r, q = (torch.arange(length) for length in size)
     front = (radius + 1) * r[:, None] + q
     return front if radius else torch.zeros_like(front)
@@ -59,19 +52,12 @@ class Level:
     """The entries of one level: a rectangle of A channels by n places, some of them repeated.
 
     Channels that are busy on the same level are neighbours, so that slices of weights serve.
-
-    Attributes:
-        channels: the A channels, as a slice.
-        seen: the channels that linear maps may see from here, as a slice.
-        places: (A, n) r · W + q of each entry; where a channel has fewer than n entries, its
-            first one is repeated.
-        entries: (A, n) the same among all D coordinates.
     """
 
     channels: slice
-    seen: slice
-    places: Tensor
-    entries: Tensor
+    seen: slice  # the channels that linear maps may see from here
+    places: Tensor  # (A, n) r · W + q; a channel of fewer entries repeats its first one
+    entries: Tensor  # (A, n) the same among all D coordinates
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +77,6 @@ class Schedule:
 
     @lru_cache(maxsize=8)  # noqa: B019 - schedules live as long as the program
     def entries(self, device: torch.device) -> list[Tensor]:
-        """The entries of each level, (A · n,)."""
         return [level.entries.flatten().to(device) for level in self.levels]
 
     @lru_cache(maxsize=8)  # noqa: B019
@@ -143,12 +128,7 @@ class Schedule:
 def schedule(
     shape: tuple[int, int, int], radius: int, upper: bool, order: str = "raster"
 ) -> Schedule:
-    """The schedule of a shape, made once.
-
-    Examples:
-        >>> len(schedule((1, 28, 28), 1, False).levels)
-        82
-    """
+    """The schedule of a shape, made once."""
     level, pixels = level_of(shape, radius, upper, order).flatten(), shape[1] * shape[2]
     sorted_entries = torch.sort(level, stable=True).indices  # in a level: by channel, then by row
     levels = []
@@ -215,9 +195,6 @@ class LevelCache:
         return known if self.bias is None else known + self.bias[level.channels]
 
     def keep(self, value: Tensor, number: int) -> None:
-        """Write the input of a level, (A, K_in, n·B), to where later levels look for it.
-
-        Entries that a level repeats have the same value each time, so that no mask is needed.
-        """
+        """Write the input of a level, (A, K_in, n·B), to where later levels look for it."""
         rows = self.schedule.own_rows(value.shape[1], self.device)[number]
         self.rows.index_copy_(0, rows, value.reshape(-1, self.batch))

@@ -21,7 +21,6 @@ class Status(IntEnum):
 
     @property
     def words(self) -> str:
-        """The status for people."""
         return {
             Status.CONVERGED: "converged",
             Status.OUT_OF_STEPS: "ran out of steps",
@@ -179,3 +178,9 @@ def merged(first: Solution, rest: Solution, left: Tensor) -> Solution:
         trace = rest.trace.new_full((len(rest.trace), len(left)), float("inf"))
         trace[:, left] = rest.trace
     return replace(first, **whole, parts=parts, trace=trace)
+
+
+def improved(first: Solution, rest: Solution, left: Tensor) -> Solution:
+    """The first solution, with those samples in ``left`` that another one has solved better."""
+    better = rest.converged | (rest.residual < first.residual[left])
+    return merged(first, rest.rows(better), left.masked_scatter(left, better))

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from mintnet.precision import true_float32
-from mintnet.solvers.solution import Solution, Status, fill_failures, merged
+from mintnet.solvers.solution import Solution, Status, fill_failures, improved
 
 TOLERANCES = {torch.float32: 5e-6, torch.float64: 1e-12}
 """The tolerance of a layer. Chains of layers have their own."""
@@ -138,8 +138,7 @@ def verified(
             wide = attempt(z[left].double(), rows[left])
         rounded = wide.rows(slice(None), dtype=z.dtype)
         rest = _judged(rounded, value, z[left], rows[left], tolerance, domain)
-        better = rest.converged | (rest.residual < found.residual[left])
-        return merged(found, rest.rows(better), left.masked_scatter(left, better))
+        return improved(found, rest, left)
 
 
 def _judged(
@@ -179,6 +178,5 @@ def _image(value: Value, x: Tensor, rows: Tensor) -> Tensor:
     limit = CHECKED_AT_ONCE.get(x.device.type, CHECKED_AT_ONCE["cpu"])
     size = max(1, limit // max(1, x[:1].numel()))
     if 1 < len(x) <= size:
-        beside = torch.cat([x, torch.zeros_like(x[:1])])
-        return value(beside, torch.cat([rows, rows[:1]]))[:-1]
+        return value(torch.cat([x, torch.zeros_like(x[:1])]), torch.cat([rows, rows[:1]]))[:-1]
     return torch.cat([value(*part) for part in zip(x.split(size), rows.split(size), strict=True)])
