@@ -16,7 +16,6 @@ from mintnet.calculus import Convolution, Dense, LinearMap, Ordering, Quantity
 from mintnet.calculus.conditioner import Convolve, MonotoneMap
 from mintnet.calculus.interval import Interval
 from mintnet.calculus.masks import check_positive, check_size
-from mintnet.calculus.mixture import Mixture
 from mintnet.solvers import Evaluate, System
 
 Q = TypeVar("Q", bound=Quantity)
@@ -97,16 +96,14 @@ class MixtureLayer(TriangularBijection):
         """Set the linear prediction and the widths of the components from samples."""
         self.network.initialize(x)
 
-    def mixture(self, x: Tensor, context: Tensor | None = None) -> Mixture:
-        prediction, t = _places(self.network.prediction(x)), self.t.reshape(-1, 1)
-        return self.network.mixture(self.network(x, context), prediction, t)
-
     def evaluator(self) -> Evaluate:
         return self.value_and_slope
 
     def value_and_slope(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """f(x) and diag J(x), both of the shape of x."""
-        value, slope = self.mixture(x, context).value_and_slope(_places(x))
+        prediction, t = _places(self.network.prediction(x)), self.t.reshape(-1, 1)
+        mixture = self.network.mixture(self.network(x, context), prediction, t)
+        value, slope = mixture.value_and_slope(_places(x))
         return value.view_as(x), slope.view_as(x)
 
     def require_proof(self) -> None:
@@ -184,8 +181,8 @@ class MixtureMap(MonotoneMap):
     def convolutions(self) -> list[LinearMap]:
         """Those of the network, then the linear prediction."""
         network, groups = self.layer.network, self.layer.event_shape[0]
-        masked = [*network.convolutions, network.linear]
         kind = Convolution if len(self.layer.event_shape) == 3 else Dense
+        masked = [*network.convolutions, network.linear]
         return [kind(m.weight * m.mask, m.bias, groups, self.ordering) for m in masked]
 
     @property

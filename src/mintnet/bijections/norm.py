@@ -71,17 +71,23 @@ class BatchNorm(EntrywiseBijection):
         return f"{self.channels}"
 
 
-class FirstBatchScaling(EntrywiseBijection):
-    """y = exp(s) ⊙ (x + b), with s and b set by the first training batch.
+class EntryScaling(EntrywiseBijection):
+    """y = exp(s) ⊙ (x + b), with one s and one b for each entry: the top layer of NICE.
 
-    That batch comes out with mean 0 and variance 1 for each weight; afterwards s and b are ordinary
-    weights.
+    They are set by the first training batch, which comes out with mean 0 and variance 1; afterwards
+    they are ordinary weights. Log-determinant: Σ s.
+
+    Examples:
+        >>> EntryScaling((2,))(torch.tensor([[1.0, 0.0], [3.0, 8.0]]))[0]
+        tensor([[-1., -1.],
+                [ 1.,  1.]], grad_fn=<...>)
     """
 
     is_set: Tensor
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
+        self.event_shape = tuple(shape)
         self.log_scale = nn.Parameter(torch.zeros(shape))
         self.shift = nn.Parameter(torch.zeros(shape))
         self.register_buffer("is_set", torch.tensor(False))
@@ -122,23 +128,7 @@ class FirstBatchScaling(EntrywiseBijection):
         return ", ".join(map(str, self.shift.shape))
 
 
-class EntryScaling(FirstBatchScaling):
-    """A `FirstBatchScaling` with one s and one b for each entry: the top layer of NICE.
-
-    Log-determinant: Σ s.
-
-    Examples:
-        >>> EntryScaling((2,))(torch.tensor([[1.0, 0.0], [3.0, 8.0]]))[0]
-        tensor([[-1., -1.],
-                [ 1.,  1.]], grad_fn=<...>)
-    """
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__(shape)
-        self.event_shape = tuple(shape)
-
-
-class ActNorm(FirstBatchScaling):
+class ActNorm(EntryScaling):
     """y = exp(s) ⊙ (x + b) for each channel, with s and b set by the first training batch.
 
     Log-determinant: H · W · Σ s. Shapes: (batch, C, H, W), or vectors (batch, C), where H · W = 1.
@@ -153,7 +143,7 @@ class ActNorm(FirstBatchScaling):
     def __init__(self, channels: int) -> None:
         check_positive(channels=channels)
         super().__init__((channels,))
-        self.channels = channels
+        self.channels, self.event_shape = channels, None
 
     def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         _check_channels(x, self.channels, "ActNorm", vectors=True)

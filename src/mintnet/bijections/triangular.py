@@ -170,14 +170,10 @@ class TriangularBijection(Bijection):
 class Composed(TriangularBijection):
     r"""A function of the calculus as a bijection, if it can be proved to be one.
 
-    The proof is made when the bijection is built. It is made again when the bijection is inverted,
-    or evaluated in evaluation mode, and something that the function is made of has changed. Slopes
-    are computed in float64.
-
-    Args:
-        function: a `Function`, or any callable written with the calculus.
-        shape: the shape of one sample, (C, H, W) or (D,).
-        insist: use it even if nothing is proved.
+    The function is a `Function`, or any callable written with the calculus; ``shape`` is that of
+    one sample, (C, H, W) or (D,). The proof is made when the bijection is built, and again when it
+    is inverted, or evaluated in evaluation mode, and something that the function is made of has
+    changed. ``insist`` uses it even if nothing is proved. Slopes are computed in float64.
 
     Examples:
         >>> from mintnet.calculus import ELU, Identity, MaskedConv2d

@@ -86,15 +86,10 @@ class Conditioner(nn.Module, ABC):
 class HalfConditioner(Conditioner):
     r"""Any network at all, between two masks: (1 − m) ⊙ N(m ⊙ x), with m = 1 on the first half.
 
-    It reads the first half and writes to the second, so that with the first half ordered first
-    each entry of it depends on strictly earlier ones. The network may be anything that treats
-    each sample on its own.
-
-    Args:
-        network: N, from (batch, C, H, W) to (batch, outputs · C, H, W), or the same for vectors.
-        partition: "checkerboard", or "channel" for the first C // 2 channels (entries of a vector).
-        upper: read the second half and write to the first.
-        outputs: how many values for each entry.
+    It reads the first half and writes to the second (``upper``: the other way round), so that each
+    entry depends on strictly earlier ones. The network N may be anything that treats each sample on
+    its own, from (batch, C, H, W) to (batch, outputs · C, H, W), or the same for vectors. The
+    partition is "checkerboard", or "channel" for the first C // 2 channels (entries of a vector).
 
     Examples:
         >>> half = HalfConditioner(nn.Linear(4, 4), "channel", outputs=1)
@@ -131,8 +126,8 @@ class HalfConditioner(Conditioner):
         return (~self.first(shape)).long().expand(shape)
 
     def value_range(self, shape: tuple[int, ...]) -> Interval:
-        silent = self.first(shape).expand(1, *shape)
-        bound = torch.where(silent, 0.0, torch.tensor(INF, dtype=torch.float64))
+        bound = torch.full((1, *shape), INF, dtype=torch.float64)
+        bound = bound.masked_fill(self.first(shape), 0.0)
         return Interval.of(-bound, bound)
 
 
@@ -180,14 +175,11 @@ class MonotoneMap(ABC):
         """Everything that g and θ are computed from: with a NaN in it nothing is proved."""
 
     def convolutions(self) -> list[LinearMap] | None:
-        """The masked convolutions (of vectors: matrices) behind θ, for the wavefront, or None.
-
-        Those that read x itself are strict.
-        """
+        """The masked convolutions (of vectors: matrices) behind θ, for the wavefront, or None."""
         return None
 
     reads_input: tuple[int, ...] = ()
-    """Which of `convolutions` read x itself."""
+    """Which of `convolutions` read x itself: these are strict."""
 
     def constants(self, context: Tensor | None) -> tuple[Tensor, ...]:
         """What `solve_level` needs beside the outputs of the convolutions."""

@@ -36,7 +36,6 @@ class Elementwise(Function):
         """h(v) and h'(v)."""
 
     def value(self, v: Tensor) -> Tensor:
-        """h(v) alone."""
         return self.value_and_slope(v)[0]
 
     def value_range(self, v: Interval) -> Interval:
@@ -50,11 +49,9 @@ class Elementwise(Function):
 
     def slope_range(self, v: Interval) -> Interval:
         """The range of h' over an interval; h' > 0 everywhere."""
-        candidates = [self.value_and_slope(end)[1] for end in (v.low, v.high)]
-        for place in self.peaks:
-            at = torch.maximum(torch.minimum(torch.full_like(v.low, place), v.high), v.low)
-            candidates.append(self.value_and_slope(at)[1])
-        low, high = torch.stack(candidates).aminmax(dim=0)
+        peaks = (torch.full_like(v.low, peak).clamp(v.low, v.high) for peak in self.peaks)
+        slopes = [self.value_and_slope(at)[1] for at in (v.low, v.high, *peaks)]
+        low, high = torch.stack(slopes).aminmax(dim=0)
         positive = low >= 0  # not so where a parameter of h breaks its promise
         least = widened(low, -1, -INF, INF).maximum(torch.where(positive, 0.0, -INF))
         return Interval.of(least, widened(high, +1, -INF, INF), positive.to(v.sign.dtype))

@@ -50,7 +50,6 @@ class Interval:
 
     @staticmethod
     def point(value: Tensor | float) -> Interval:
-        """The interval that holds one number."""
         exact = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach()
         exact = torch.where(exact.isinf(), float("nan"), exact)  # no number: nothing is known
         return Interval.of(exact, exact)

@@ -11,9 +11,7 @@ from torch import Tensor
 
 
 def causal_taps(kernel_size: int, upper: bool = False) -> Tensor:
-    """The taps of a channel on itself: rows above the centre, and its row up to the centre.
-
-    Shape: (R, R), boolean.
+    """The taps of a channel on itself, (R, R): rows above the centre, and its row up to the centre.
 
     Examples:
         >>> causal_taps(3).int()
@@ -44,8 +42,8 @@ def channel_mask(channels: int, kernel_size: int, upper: bool = False) -> Tensor
         [[1, 1], [0, 1]]
     """
     check_positive(channels=channels)
-    out = torch.arange(channels).reshape(-1, 1, 1, 1)
-    into = torch.arange(channels).reshape(1, -1, 1, 1)
+    into = torch.arange(channels)[:, None, None]
+    out = into[:, None]
     earlier = into > out if upper else into < out
     return earlier | ((into == out) & causal_taps(kernel_size, upper))
 
@@ -58,7 +56,7 @@ def pixel_mask(channels: int, kernel_size: int, upper: bool = False) -> Tensor:
         M[i, j, m, n] = 1   if (m, n) is before the centre,  or  is the centre and j ≤ i
                         0   otherwise
 
-    The upper variant is its mirror image in channel, row and column. Shape: (C, C, R, R), boolean.
+    Mirrored for ``upper``, and of the same shape, as in `channel_mask`.
 
     Examples:
         >>> pixel_mask(2, 3)[0].int().flatten(1).tolist()

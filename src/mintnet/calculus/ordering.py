@@ -76,8 +76,7 @@ def checkerboard(shape: tuple[int, ...]) -> Tensor:
     return ((row[:, None] + column) % 2).expand(1, -1, -1).clone()
 
 
-LOWER = Ordering(upper=False)
-UPPER = Ordering(upper=True)
+LOWER, UPPER = Ordering(upper=False), Ordering(upper=True)
 
 
 def common(first: Ordering | None, second: Ordering | None) -> Ordering | None:

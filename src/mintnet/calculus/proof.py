@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from mintnet.calculus.expression import Expression, Operation, trace
+from mintnet.calculus.expression import Operation, trace
 from mintnet.calculus.interval import INF, TINIEST
 from mintnet.calculus.range import unbounded
 
@@ -106,9 +106,7 @@ class Proof:
 def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
     """Prove, from ranges of values and slopes over all inputs, what a function is.
 
-    Args:
-        function: anything written with the calculus. It is traced, twice, and the trace is proved.
-        shape: the shape of one sample, (C, H, W) or (D,).
+    It is anything written with the calculus, traced twice; ``shape`` is that of one sample.
 
     Examples:
         >>> from mintnet.calculus import Identity, Softplus
@@ -125,9 +123,12 @@ def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
     with torch.no_grad(), _gradual_underflow():
         root = trace(function)
         made_of = Fingerprint(*root.nodes()).kept()
-        if (fault := _fault(root)) is not None:
-            none, bound = torch.zeros(shape, dtype=torch.int8), torch.full(shape, INF).double()
-            return Proof(none, -bound, bound, none, fault, -bound, bound, made_of)
+        for node in root.nodes():
+            constant = node.operation in (Operation.SCALE, Operation.SHIFT)
+            if not Fingerprint(torch.as_tensor(node.part) if constant else node.part).finite:
+                fault = f"{'a constant' if constant else node.part} holds NaN or infinite numbers"
+                none, bound = torch.zeros(shape, dtype=torch.int8), torch.full(shape, INF).double()
+                return Proof(none, -bound, bound, none, fault, -bound, bound, made_of)
         if not made_of.same(Fingerprint(*trace(function).nodes())):
             raise ValueError(
                 "the function is another one each time that it is called, so that nothing can be "
@@ -146,15 +147,6 @@ def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
     blame = None if bool(signed.all()) else image.blame
     values, bounds = (image.value.low[0], image.value.high[0]), (slope.low[0], slope.high[0])
     return Proof(verdict, *bounds, slope.sign[0], blame, *values, made_of)
-
-
-def _fault(root: Expression) -> str | None:
-    """The first part that holds a number which is none, or None."""
-    for node in root.nodes():
-        constant = node.operation in (Operation.SCALE, Operation.SHIFT)
-        if not Fingerprint(torch.as_tensor(node.part) if constant else node.part).finite:
-            return f"{'a constant' if constant else node.part} holds NaN or infinite numbers"
-    return None
 
 
 @contextmanager
@@ -185,7 +177,6 @@ class Fingerprint:
 
     @property
     def finite(self) -> bool:
-        """Whether no tensor holds NaN or infinite numbers."""
         return all(bool(tensor.isfinite().all()) for tensor in self.tensors)
 
     def same(self, other: Fingerprint) -> bool:

@@ -72,10 +72,8 @@ def wavefront_cost(system: System, z: Tensor) -> float | None:
     """What the wavefront costs, in evaluations of f; None where nothing is known of either."""
     if system.work == 0 or z.dim() not in (2, 4):
         return None
-    levels = z.shape[1]  # of vectors
-    if z.dim() == 4:
-        c, h, w = z.shape[1:]
-        levels = 4 * (c - 1) + 2 * (h - 1) + w
+    c, h, w = (*z.shape[1:], 1, 1)[:3]
+    levels = 4 * (c - 1) + 2 * (h - 1) + w if z.dim() == 4 else c
     overhead = levels * WORK_PER_LEVEL.get(z.device.type, WORK_PER_LEVEL["cpu"])
     return WAVEFRONT_PASSES + overhead / (system.work * len(z))
 

@@ -12,7 +12,6 @@ from mintnet.solvers.base import Solver, System
 from mintnet.solvers.solution import Solution, checked, relative_residual
 from mintnet.solvers.verified import TOLERANCES
 
-INF = float("inf")
 MOST_DOUBLINGS = MOST_HALVINGS = 200
 """How often a bracket may double before the target counts as out of reach, and how often halve."""
 Excess = Callable[[Tensor], Tensor]
@@ -32,9 +31,8 @@ class Bisection(Solver):
         shape, order = z.shape, system.ordering.rank(tuple(z.shape[1:])).flatten().argsort()
         tolerance = TOLERANCES[z.dtype]
         x, target = system.start(z).flatten(1), z.flatten(1)
-        steps = torch.zeros(len(z), dtype=torch.long, device=z.device)
+        steps, evaluations = 0, 1
         out_of_reach = torch.zeros(len(z), dtype=torch.bool, device=z.device)
-        evaluations = 1
         for i in order.tolist():
             slope = system(x.reshape(shape))[1].flatten(1)[:, i]
             increasing = torch.where(slope < 0, -1, 1)
@@ -53,7 +51,7 @@ class Bisection(Solver):
             evaluations += grown + halved + 4
         value = x.reshape(shape)
         residual = relative_residual(system(value)[0] - z, scale)
-        residual = torch.where(out_of_reach & (residual > tolerance), INF, residual)
+        residual[out_of_reach & (residual > tolerance)] = float("inf")
         return checked(system.name, value, residual, scale, tolerance, steps, evaluations)
 
     def _bracket(
@@ -74,8 +72,8 @@ class Bisection(Solver):
             far = torch.where(beyond, far, far - at_start.sign() * reach)
             beyond = beyond | (excess(far).sign() != at_start.sign())
             reach = 2 * reach
-        low = torch.where(at_start > 0, far, near)
-        high = torch.where(at_start > 0, near, far)
+        above = at_start > 0
+        low, high = torch.where(above, far, near), torch.where(above, near, far)
         return low, high, beyond, doublings
 
     def _halve(self, excess: Excess, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, int]:

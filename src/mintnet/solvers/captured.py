@@ -57,12 +57,11 @@ class CapturedSteps:
         self.replay = capture(self._step, state.x.device, self.state.tensors)
 
     def _step(self) -> None:
-        old = self.state.tensors()
-        new = self.solver.advance(self.state, self.evaluate).tensors()
-        known = {id(tensor) for tensor in old}
-        # The new last x is the old x, which is about to be overwritten: copy it first.
-        new = [b.clone() if id(b) in known and b is not a else b for a, b in zip(old, new)]  # noqa: B905
-        for a, b in zip(old, new, strict=True):
+        state, new = self.state, self.solver.advance(self.state, self.evaluate)
+        if new.last_x is state.x:  # which is about to be overwritten
+            state.last_x.copy_(state.x)
+            new = new._replace(last_x=state.last_x)
+        for a, b in zip(state.tensors(), new.tensors(), strict=True):
             if b is not a:
                 a.copy_(b)
 

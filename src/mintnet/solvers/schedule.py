@@ -72,7 +72,6 @@ class Schedule:
 
     @property
     def padded(self) -> tuple[int, int]:
-        """Height and width of the cache."""
         return self.shape[1] + 2 * self.radius, self.shape[2] + 2 * self.radius
 
     @lru_cache(maxsize=8)  # noqa: B019 - schedules live as long as the program

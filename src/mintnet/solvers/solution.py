@@ -171,8 +171,7 @@ def merged(first: Solution, rest: Solution, left: Tensor) -> Solution:
     for name in ("steps", "evaluations"):
         taken[name] = taken[name] + getattr(first, name)[left]
     whole = {name: getattr(first, name).index_put((left,), taken[name]) for name in FIELDS}
-    pairs = zip(first.parts, rest.parts, strict=False)
-    parts = tuple(merged(one, other, left) for one, other in pairs)
+    parts = tuple(merged(*pair, left) for pair in zip(first.parts, rest.parts, strict=False))
     trace = first.trace
     if trace is None and rest.trace is not None:
         trace = rest.trace.new_full((len(rest.trace), len(left)), float("inf"))
