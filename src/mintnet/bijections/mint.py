@@ -28,8 +28,6 @@ T_FORMS = ("softplus", "absolute")
 class MintLayer(TriangularBijection):
     r"""The masked invertible layer of Eq. 2, written with three masked convolutions (App. B):
 
-    .. code-block:: text
-
         L(x) = t ⊙ x + W³ ⊛ h(W² ⊛ h(W¹ ⊛ x + b¹) + b²) + b³
 
     with t > 0 and, for every pair of copies, diag(W³ᵢ) diag(W²ᵢⱼ) diag(W¹ⱼ) ≥ 0, so that

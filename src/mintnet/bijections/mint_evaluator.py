@@ -27,8 +27,6 @@ MOST_BLOCKS = 4
 class MintEvaluator:
     r"""x ↦ (L(x), diag J(x)) for all channels of a Mint layer or for a block of them.
 
-    .. code-block:: text
-
         L(x)   = t ⊙ x + W³ ⊛ h(W² ⊛ h(W¹ ⊛ x + b¹) + b²) + b³                    (Eq. 2)
         diag J = t + Σᵢ h'(v²ᵢ) Σⱼ Pᵢⱼ h'(v¹ⱼ),   P = diag(W³ᵢ) diag(W²ᵢⱼ) diag(W¹ⱼ) ≥ 0   (Eq. 3)
 

@@ -27,8 +27,6 @@ T_FLOOR = 1e-3
 class MixtureLayer(TriangularBijection):
     r"""y = t ⊙ x + logit F(x) with F a mixture of logistic distribution functions for each entry:
 
-    .. code-block:: text
-
         F(xᵢ) = Σₖ πₖ σ(aₖ (xᵢ − ℓ) − mₖ),     (π, a, m, ℓ) from strictly earlier entries
 
     The parameters come from a network of masked 3 × 3 convolutions with gated residual blocks, as

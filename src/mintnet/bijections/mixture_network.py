@@ -28,8 +28,6 @@ class MixtureNetwork(nn.Module):
     stand in their place. Between them: RMS normalization over the K features of each channel and
     pixel, SiLU, and gated residual blocks
 
-    .. code-block:: text
-
         n = h / rms(h),   (u, g) = W² ⊛ silu(W¹ ⊛ n + V c),   h ← h + u · σ(g)
 
     where c is the context of a sample, if there is one. Beside the network there is a linear

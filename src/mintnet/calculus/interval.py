@@ -20,11 +20,6 @@ class Interval:
     ``sign`` is +1 or −1 where every member is strictly of that sign, even if the bound itself is
     0 (exp is positive although its infimum is 0), and 0 where nothing is known. 0 · ∞ counts as
     0, since infinity stands for "arbitrarily large", never for a member.
-
-    Examples:
-        >>> x = Interval.of(torch.tensor([-1.0]), torch.tensor([2.0]))
-        >>> (x * x).low, (x + x).high
-        (tensor([-2.], dtype=torch.float64), tensor([4.], dtype=torch.float64))
     """
 
     low: Tensor

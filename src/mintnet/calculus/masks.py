@@ -28,8 +28,6 @@ def causal_taps(kernel_size: int, upper: bool = False) -> Tensor:
 def channel_mask(channels: int, kernel_size: int, upper: bool = False) -> Tensor:
     r"""The mask M of Eq. 7: output channel i sees channels j < i wholly and itself causally.
 
-    .. code-block:: text
-
         M[i, j, m, n] = 1   if j < i,  or  j = i and (m, n) not after the centre
                         0   otherwise
 
@@ -50,8 +48,6 @@ def channel_mask(channels: int, kernel_size: int, upper: bool = False) -> Tensor
 
 def pixel_mask(channels: int, kernel_size: int, upper: bool = False) -> Tensor:
     r"""The mask of the pixel order: earlier pixels wholly, and at its own pixel channels j ≤ i.
-
-    .. code-block:: text
 
         M[i, j, m, n] = 1   if (m, n) is before the centre,  or  is the centre and j ≤ i
                         0   otherwise

@@ -14,8 +14,6 @@ class Mixture(NamedTuple):
 
     Components are in units of their own scale 1 / aₖ. The slope is
 
-    .. code-block:: text
-
         t + f / (F (1 − F)) = t + Σₖ wₖ aₖ σ(−uₖ) + Σₖ vₖ aₖ σ(uₖ)
 
     with w the softmax of log πₖ + log σ(uₖ) and v that of log πₖ + log σ(−uₖ): a sum of positive

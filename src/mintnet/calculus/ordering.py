@@ -19,8 +19,6 @@ class Ordering:
     A map is triangular in an ordering when each output entry depends only on input entries of
     the same rank or earlier. The names say how an image is read:
 
-    .. code-block:: text
-
         raster         channel by channel, in each row by row, column by column
         pixel          row by row, column by column, at each pixel channel by channel
         row, column    row by row (or column by column), all channels of one together

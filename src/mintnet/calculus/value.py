@@ -22,8 +22,6 @@ class Value(Quantity):
 
     The slope obeys the rules of dual numbers:
 
-    .. code-block:: text
-
         input            v = x                 slope 1
         masked linear    v = W u + b           slope diag(W) · slope(u)
         activation       v = h(u)              slope h'(u) · slope(u)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mintnet.solvers.base import Evaluate, Solver, System
 from mintnet.solvers.captured import captured_steps
-from mintnet.solvers.solution import Solution, Status, fill_failures, relative_residual
+from mintnet.solvers.solution import Solution, Status, checked, relative_residual
 from mintnet.solvers.verified import TOLERANCES
 
 LOOK_AT = 3
@@ -141,18 +141,12 @@ class FixedPoint(Solver):
         diverged = ~whole.latest.isfinite()
         if from_start:
             diverged = diverged | (whole.latest > whole.first)
-        status = torch.where(diverged, int(Status.DIVERGED), int(Status.OUT_OF_STEPS))
-        status = torch.where(whole.residual <= tolerance, int(Status.CONVERGED), status)
-        return Solution(
-            name=name,
-            value=fill_failures(whole.best, status),
-            status=status,
-            residual=torch.where(status == Status.DIVERGED, float("inf"), whole.residual),
-            unit=whole.scale,
-            steps=whole.steps,
-            evaluations=whole.steps + 1,
-            trace=trace,
-        )
+        failure = torch.where(diverged, int(Status.DIVERGED), int(Status.OUT_OF_STEPS))
+        steps, evaluations = whole.steps, whole.steps + 1
+        parts = whole.best, whole.residual, whole.scale
+        found = checked(name, *parts, tolerance, steps, evaluations, failure)
+        residual = found.residual.masked_fill(found.status == Status.DIVERGED, float("inf"))
+        return replace(found, residual=residual, trace=trace)
 
 
 class State(NamedTuple):

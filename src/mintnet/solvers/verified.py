@@ -46,12 +46,6 @@ class InFloat64(TorchFunctionMode):
     """Inside, every torch function takes and returns float64 in the place of narrower floats.
 
     Weights stay as they are: what a module computes inside is what its float64 copy computes.
-
-    Examples:
-        >>> weight = torch.tensor([1 / 3])
-        >>> with InFloat64():
-        ...     (3 * weight - 1).dtype
-        torch.float64
     """
 
     def __torch_function__(
