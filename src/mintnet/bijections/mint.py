@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +11,10 @@ from torch.nn import functional as F
 from mintnet import calculus
 from mintnet.bijections.chain import Chain
 from mintnet.bijections.mint_evaluator import MintBlocks, MintEvaluator
-from mintnet.bijections.triangular import TriangularBijection
-from mintnet.calculus import Convolution, Ordering, Quantity, conv_mask
+from mintnet.bijections.triangular import Q, TriangularBijection
+from mintnet.calculus import Convolution, Ordering, conv_mask
 from mintnet.calculus.linear import constrained
 from mintnet.calculus.masks import check_kernel_size, check_positive, check_size
-
-Q = TypeVar("Q", bound=Quantity)
 
 T_FLOOR = 1e-2
 """The least t: small enough to bind nothing in trained models, large enough for a bracket."""

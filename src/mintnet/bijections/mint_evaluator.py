@@ -118,7 +118,6 @@ class MintBlocks(ChannelBlocks):
 
     @cached_property
     def evaluators(self) -> list[MintEvaluator]:
-        """Eq. 2 for the channels of each block."""
         found, (b1, b2, b3) = [], self.whole.biases
         for own in self.channels:
             weights, hidden = _laid_out(self._weights(own, own)), self._hidden(own)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mintnet.bijections.mixture_network import LEAST_LOG_SCALE, SLOW, MixtureNetwork
-from mintnet.bijections.triangular import TriangularBijection
-from mintnet.calculus import Convolution, Dense, LinearMap, Ordering, Quantity
+from mintnet.bijections.triangular import Q, TriangularBijection
+from mintnet.calculus import Convolution, Dense, LinearMap, Ordering
 from mintnet.calculus.conditioner import Convolve, MonotoneMap
 from mintnet.calculus.interval import Interval
 from mintnet.calculus.masks import check_positive, check_size
 from mintnet.solvers import Evaluate, System
-
-Q = TypeVar("Q", bound=Quantity)
 
 T_FLOOR = 1e-3
 """The least t: it binds nothing in trained models and keeps every slope away from 0."""
@@ -177,7 +174,6 @@ class MixtureMap(MonotoneMap):
         return tuple(self.layer.parameters())
 
     def convolutions(self) -> list[LinearMap]:
-        """Those of the network, then the linear prediction."""
         network, groups = self.layer.network, self.layer.event_shape[0]
         kind = Convolution if len(self.layer.event_shape) == 3 else Dense
         masked = [*network.convolutions, network.linear]

@@ -126,7 +126,6 @@ class MixtureNetwork(nn.Module):
             bias[channel, 2] = (LOGISTIC_SCALE * left).clamp(min=1e-3).log()
 
     def prediction(self, x: Tensor) -> Tensor:
-        """ℓ, of the shape of x."""
         prediction: Tensor = SLOW * self.linear(x)
         return prediction
 

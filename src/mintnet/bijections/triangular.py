@@ -5,19 +5,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from inspect import ismethod
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection, unreadable
-from mintnet.calculus import LOWER, Function, Ordering, Proof, Quantity, certify, variable
+from mintnet.calculus import LOWER, Function, Ordering, Proof, certify, variable
 from mintnet.calculus.expression import trace
+from mintnet.calculus.quantity import Q as Q
 from mintnet.calculus.value import within_range
 from mintnet.solvers import REALS, Auto, ChannelBlocks, Evaluate, Solution, Solver, System
 from mintnet.solvers.gradient import attach_gradient
-
-Q = TypeVar("Q", bound=Quantity)
 
 
 class TriangularBijection(Bijection):
@@ -142,7 +141,6 @@ class TriangularBijection(Bijection):
         return type(self).__name__
 
     def system(self) -> System:
-        """The equation f(x) = z as solvers see it."""
         return System(
             name=self.name,
             evaluate=self.evaluator(),

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mintnet.calculus.function import Function
 from mintnet.calculus.interval import INF, Interval, widened
-from mintnet.calculus.quantity import Quantity
-
-Q = TypeVar("Q", bound=Quantity)
+from mintnet.calculus.quantity import Function, Q
 
 
 class Elementwise(Function):

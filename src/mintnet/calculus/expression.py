@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Tensor
 
@@ -13,9 +13,7 @@ from mintnet.calculus.conditioner import Conditioner, MonotoneMap
 from mintnet.calculus.elementwise import Elementwise
 from mintnet.calculus.linear import LinearMap
 from mintnet.calculus.ordering import Ordering, common
-from mintnet.calculus.quantity import Quantity
-
-Q = TypeVar("Q", bound=Quantity)
+from mintnet.calculus.quantity import Q, Quantity
 
 
 class Operation(Enum):

@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mintnet.calculus.function import Function
 from mintnet.calculus.masks import conv_mask, dense_mask
 from mintnet.calculus.ordering import Ordering
-from mintnet.calculus.quantity import Quantity
-
-Q = TypeVar("Q", bound=Quantity)
+from mintnet.calculus.quantity import Function, Q
 
 
 @dataclass(frozen=True)
@@ -151,7 +148,6 @@ class _Masked(Function):
             nn.init.uniform_(self.bias, -bound, bound)
 
     def linear_map(self) -> LinearMap:
-        """The map for the weights as they are."""
         return self.kind(self.weight * self.mask, self.bias, self.groups, self.ordering)
 
     def forward(self, x: Q) -> Q:

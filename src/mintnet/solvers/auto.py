@@ -15,11 +15,8 @@ from mintnet.solvers.solution import Solution, improved
 from mintnet.solvers.wavefront import Wavefront
 
 WORK_PER_LEVEL = {"cpu": 1.2e8, "cuda": 5e10}
-"""Operations that take as long as the overhead of one level of the wavefront, by device.
-
-Measured with the shipped models: 1 to 3.5 ms on one core that does 74 GFLOP/s; on an H200
-estimated from 2.5 ms of launches at 20 TFLOP/s.
-"""
+"""Operations that take as long as the overhead of one level of the wavefront: 1 to 3.5 ms measured
+on one core that does 74 GFLOP/s; on an H200 estimated from 2.5 ms of launches at 20 TFLOP/s."""
 WAVEFRONT_PASSES = 3
 """What the wavefront costs beside its levels, in evaluations of f."""
 

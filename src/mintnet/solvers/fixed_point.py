@@ -174,7 +174,6 @@ class State(NamedTuple):
 
     @staticmethod
     def begin(z: Tensor, scale: Tensor, x: Tensor, given: Tensor | None = None) -> State:
-        """The state before the first look."""
         row = torch.arange(len(z), device=z.device)
         unknown, none = torch.full_like(scale, float("inf")), torch.zeros_like(row)
         return State(
@@ -193,7 +192,6 @@ class State(NamedTuple):
 
     @staticmethod
     def joined(states: list[State]) -> State:
-        """Parts of a batch, together and in its order."""
         order = torch.cat([state.row for state in states]).argsort()
         fields = zip(*states, strict=True)
         return State(*(None if f[0] is None else torch.cat(f)[order] for f in fields))  # type: ignore[arg-type]

@@ -73,7 +73,6 @@ class MonotoneWalk:
         self._replay: Callable[[], Tensor] | None = None
 
     def run(self) -> Tensor:
-        """x with f(x) = z."""
         batch, flat = len(self.z), self.z.flatten(1).T  # rows of B samples
         x = torch.zeros_like(flat)
         for cache in self.caches:
