@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mintnet import Auto, Bisection, FixedPoint, MintLayer, MixtureLayer, Wavefront
 from mintnet.bijections.mixture import T_FLOOR, MixtureMap
-from mintnet.calculus.mixture import Mixture
+from mintnet.bijections.mixture_network import Mixture
 from mintnet.solvers.monotone import MonotoneWalk
 from mintnet.solvers.schedule import LevelCache
 from registry import away_from_zero

@@ -136,10 +136,7 @@ class Bijection(nn.Module, ABC):
         return x, total
 
     def to_input_order(self, z: Tensor) -> Tensor:
-        """Output entries at the positions of the input entries that they belong to.
-
-        A triangular map leaves its entries where they are; a permutation is undone.
-        """
+        """Output entries where the input entries are that they belong to: permutations undone."""
         for leaf in reversed([leaf for leaf in self.leaves() if leaf is not self]):
             z = leaf.to_input_order(z)
         return z
@@ -262,10 +259,7 @@ def unreadable(x: Tensor) -> bool:
 
 
 def _check_invertible(module: nn.Module, z: Tensor) -> None:
-    """Raise where outputs depend on other samples or on chance, or z has forward-mode derivatives.
-
-    Steps of a solver would spoil these.
-    """
+    """Raise where outputs depend on other samples or on chance, or with forward-mode tangents."""
     tensors = (z, *module.parameters())
     if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
         raise NotImplementedError(

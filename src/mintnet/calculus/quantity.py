@@ -166,8 +166,9 @@ class _WithConstant(Function):
         super().__init__()
         self.function = function
         if not isinstance(constant, Tensor | float | int):
-            kind = type(constant).__name__
-            raise TypeError(f"expected a Function, a tensor or a number; got {kind}")
+            raise TypeError(
+                f"expected a Function, a tensor or a number; got {type(constant).__name__}"
+            )
         if isinstance(constant, Tensor) and not isinstance(constant, nn.Parameter):
             self.register_buffer(self.held, constant)
         else:

@@ -70,19 +70,16 @@ def wavefront_cost(system: System, z: Tensor) -> float | None:
     if system.work == 0 or z.dim() not in (2, 4):
         return None
     c, h, w = (*z.shape[1:], 1, 1)[:3]
-    levels = 4 * (c - 1) + 2 * (h - 1) + w if z.dim() == 4 else c
+    levels: int = 4 * (c - 1) + 2 * (h - 1) + w if z.dim() == 4 else c
     overhead = levels * WORK_PER_LEVEL.get(z.device.type, WORK_PER_LEVEL["cpu"])
     return WAVEFRONT_PASSES + overhead / (system.work * len(z))
 
 
 def _newton(cost: float | None, blocks: int) -> FixedPoint:
-    """Safeguarded Newton steps that stop when the wavefront would be faster.
-
-    A step of one of G blocks costs about 1 / G² of a step of the whole layer, so that each of the
-    G blocks may take G times as many.
-    """
+    """Safeguarded Newton steps that stop when the wavefront would be faster."""
     if cost is None:
         return FixedPoint(max_steps=30, damped=True)
+    # A step of one of G blocks costs about 1 / G² of one of the layer: each may take G times more.
     steps = min(math.ceil(2 * cost * blocks), MOST_STEPS)
     return FixedPoint(max_steps=steps, damped=True, patience=cost * blocks)
 
@@ -90,10 +87,9 @@ def _newton(cost: float | None, blocks: int) -> FixedPoint:
 def _block_by_block(
     blocks: ChannelBlocks, cost: float | None, z: Tensor, scale: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """x by forward substitution over channel blocks, each solved by safeguarded Newton steps.
+    """x by forward substitution over channel blocks, and the mean steps of a block, rounded up.
 
-    Samples that a block does not solve take no part in the blocks after it and hold 0 there. Also
-    the steps of each sample: as many as a block took in the mean, rounded up.
+    Samples that a block does not solve take no part in the blocks after it and hold 0 there.
     """
     newton = _newton(cost, len(blocks.channels))
     known: list[tuple[Tensor, ...]] = []

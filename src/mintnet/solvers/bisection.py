@@ -21,10 +21,9 @@ Excess = Callable[[Tensor], Tensor]
 class Bisection(Solver):
     """Solve the coordinates in their order, each by bracketing and halving.
 
-    With the earlier coordinates solved, each is a monotone equation in one unknown. A bracket is
-    grown until it holds the root, then halved down to neighbouring floating-point numbers. It
-    converges from anywhere and needs nothing but monotony; the price is some sixty full
-    evaluations for each coordinate. Use it to check other solvers.
+    With the earlier coordinates solved, each is a monotone equation in one unknown. It converges
+    from anywhere and needs nothing but monotony; the price is some sixty full evaluations for each
+    coordinate. Use it to check other solvers.
     """
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
@@ -57,10 +56,7 @@ class Bisection(Solver):
     def _bracket(
         self, excess: Excess, start: Tensor, slope: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, int]:
-        """Ends with excess(low) ≤ 0 ≤ excess(high), grown geometrically from the start.
-
-        Also which samples have found theirs, and how many times it was doubled.
-        """
+        """Ends with excess(low) ≤ 0 ≤ excess(high), which samples have them, and the doublings."""
         at_start = excess(start)
         reach = (at_start / slope).abs().clamp(min=torch.finfo(start.dtype).eps)
         reach = torch.where(reach.isfinite(), reach, torch.ones_like(reach))

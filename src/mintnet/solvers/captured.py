@@ -1,8 +1,7 @@
 """Steps of Algorithm 1 as CUDA graphs: on a GPU, launching a step costs more than the step.
 
-A graph belongs to a kind of evaluator and a shape, not to a layer: layers of one shape share it,
-and each solve copies its own weights and its state into the memory that the graph reads. So
-nothing has to be remembered about a layer, and weights that change are always seen.
+A graph belongs to a kind of evaluator and a shape: layers of one shape share it, and each solve
+copies its own weights and its state into the memory that the graph reads.
 """
 
 from __future__ import annotations
@@ -21,13 +20,11 @@ if TYPE_CHECKING:
     from mintnet.solvers.fixed_point import FixedPoint, State
 
 MOST_GRAPHS = 64
-"""Graphs that are kept; the one that was not used for longest goes first."""
-
+"""Graphs that are kept."""
 LOOK_EVERY = 3
 """Steps between looks at whether all samples are done: each look waits for the device."""
 
 _graphs: OrderedDict[Hashable, CapturedSteps] = OrderedDict()
-
 T = TypeVar("T")
 
 

@@ -72,8 +72,8 @@ def _solve_transposed(
 ) -> Tensor:
     """u with J(x)ᵀ u = g, by Algorithm 1 with α = 1 on the transposed system.
 
-    The system is linear and triangular, so the iteration matrix is nilpotent: it ends after at
-    most as many steps as there are levels of dependence. Raises if the residual says otherwise.
+    The system is linear and triangular: it ends after at most as many steps as there are levels of
+    dependence. Raises if the residual says otherwise.
     """
     with torch.enable_grad():
         at = x.detach().requires_grad_()

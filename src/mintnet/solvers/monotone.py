@@ -17,7 +17,7 @@ from mintnet.solvers.captured import recent
 from mintnet.solvers.schedule import LevelCache, schedule
 
 MOST_WALKS = 16
-"""Captured walks that are kept; the one that was not used for longest goes first."""
+"""Captured walks that are kept."""
 
 _walks: OrderedDict[Hashable, MonotoneWalk] = OrderedDict()
 

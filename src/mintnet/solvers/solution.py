@@ -96,8 +96,8 @@ class Solution:
             return f"{self.name}: all {total} samples verified, worst residual {worst:.1e}"
         counts = {s: int((self.status == s).sum()) for s in Status if s != Status.CONVERGED}
         how = ", ".join(f"{number} {s.words}" for s, number in counts.items() if number)
-        worst = f"worst residual {float(self.residual[failed].max()):.1e}"
-        return f"{self.name}: {count} of {total} samples not verified ({how}; {worst})"
+        what = f"{how}; worst residual {float(self.residual[failed].max()):.1e}"
+        return f"{self.name}: {count} of {total} samples not verified ({what})"
 
     def require(self, remedy: str) -> Tensor:
         """The value, or an `InversionError` with the remedy if any sample is not verified."""

@@ -87,8 +87,9 @@ def _walk(system: System, root: Expression, z: Tensor, scale: Tensor) -> tuple[T
             at = rows[entries].reshape(count, places, -1).transpose(1, 2)
             given[node] = at.repeat_interleave(batch, dim=2)
         diagonals = {node: cache.diagonal[level.channels] for node, cache in caches.items()}
-        here = (rows[entries].expand(-1, batch).reshape(own) for rows in (target, least, sign))
-        x, taken = _solve_level(nodes, given, diagonals, *here, scale.repeat(places).expand(own))
+        y, floor, up = (f[entries].expand(-1, batch).reshape(own) for f in (target, least, sign))
+        unit = scale.repeat(places).expand(own)
+        x, taken = _solve_level(nodes, given, diagonals, y, floor, up, unit)
         steps = max(steps, taken)
         values.append(x.reshape(-1, batch))
         found = _evaluate(nodes, x, given, diagonals)
@@ -103,8 +104,7 @@ def _walk_networks(
     """x with f(x) = z for networks of earlier entries, the most Newton steps, and the levels.
 
     The networks are evaluated once for each level, on what is known by then; with their outputs
-    fixed, one equation in one unknown is left for each entry of the level. A coupling has two
-    levels, a layer that sees earlier rows has one for each row.
+    fixed, one equation in one unknown is left for each entry of the level.
     """
     nodes, shape, batch = root.nodes(), z.shape, len(z)
     if any(node.operation is Operation.LINEAR for node in nodes):
@@ -131,10 +131,10 @@ def _walk_networks(
             if isinstance(node.part, Tensor):
                 constant = node.part.to(z.device).expand(shape[1:]).flatten()
                 given[node] = constant[entries].repeat(batch)[None]
-        here = (fact[:, entries].expand(batch, -1).reshape(1, -1) for fact in (target, least, sign))
-        value, taken = _solve_level(
-            nodes, given, {}, *here, scale.repeat_interleave(len(entries))[None]
-        )
+        own = (f[:, entries].expand(batch, -1).reshape(1, -1) for f in (target, least, sign))
+        y, floor, up = own
+        unit = scale.repeat_interleave(len(entries))[None]
+        value, taken = _solve_level(nodes, given, {}, y, floor, up, unit)
         x[:, entries] = value.reshape(batch, -1)
         steps = max(steps, taken)
     return x.reshape(shape), steps, depth
