@@ -31,8 +31,7 @@ class MintLayer(TriangularBijection):
     diag J ≥ t whatever the weights are.
 
     Args:
-        channels: C.
-        filters: K; the hidden width is C · K.
+        channels, filters: C and K; the hidden width is C · K.
         size: (H, W).
         upper: triangular from the other end.
         activation: h, one of elu, tanh, sigmoid, softplus, leaky_relu.

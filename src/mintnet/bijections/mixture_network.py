@@ -66,13 +66,13 @@ class Mixture(NamedTuple):
         ends = (y[..., None] + self.offset + a * self.centre[..., None]) / (self.t[..., None] + a)
         return ends.amin(-1), ends.amax(-1)
 
-    def invert(self, y: Tensor, start: Tensor | None = None, steps: int = 40) -> Tensor:
+    def invert(self, y: Tensor, steps: int = 40) -> Tensor:
         """x with value y: Newton's method inside the bracket, halving it where that is slow.
 
         On a GPU all steps are taken and nothing is read back, so that a CUDA graph can hold them.
         """
         low, high = self.bracket(y)
-        x = low + (high - low) / 2 if start is None else start.clamp(low, high)
+        x = low + (high - low) / 2
         last, eps = torch.full_like(y, float("inf")), torch.finfo(y.dtype).eps
         for step in range(steps):
             value, slope = self.value_and_slope(x)

@@ -54,8 +54,7 @@ class Solution:
         status: (batch,) a `Status` for each sample.
         residual: (batch,) max |f(x) − z| / unit at the returned value.
         unit: (batch,) what residuals are measured in: max |z|, or max |f(0)| where z = 0.
-        steps: (batch,) iterations taken.
-        evaluations: (batch,) evaluations of f by the solver.
+        steps, evaluations: (batch,) iterations taken, and evaluations of f by the solver.
         parts: the solutions of the layers of a chain, in the order in which they were inverted:
             what each solver found in its own arithmetic.
         trace: (steps + 1, batch) the residual after each step, if it was asked for.
