@@ -48,7 +48,7 @@ class Exact(ca.Quantity):
     def through(self, linear: ca.LinearMap) -> Exact:
         count = len(self.data)
         basis = torch.eye(count, dtype=torch.float64).reshape(count, -1, *self.place)
-        weight = linear.apply(basis).flatten(1).T.tolist()
+        weight = linear.apply(basis, linear.weight).flatten(1).T.tolist()
         own = mix(basis, linear.diagonal()).flatten(1).T.tolist()
         data = [mpmath.fdot(row, self.data) for row in weight]
         slope = [mpmath.fdot(row, self.slope) for row in own]

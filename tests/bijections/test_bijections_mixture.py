@@ -10,9 +10,9 @@ from torch import Tensor
 
 from mintnet import Auto, FixedPoint, MintLayer, MixtureLayer, Wavefront
 from mintnet.bijections.mixture import T_FLOOR, MixtureMap
-from mintnet.calculus.mixture import Mixture
-from mintnet.solvers.level_cache import LevelCache
+from mintnet.bijections.mixture_network import Mixture
 from mintnet.solvers.monotone import MonotoneWalk
+from mintnet.solvers.schedule import LevelCache
 from registry import away_from_zero
 
 
@@ -84,9 +84,9 @@ def test_the_wavefront_has_as_many_levels_at_any_depth(
     asked: list[int] = []
     known = LevelCache.known_part
 
-    def counted(self: LevelCache, number: int, level: object) -> Tensor:
+    def counted(self: LevelCache, number: int) -> Tensor:
         asked.append(number)
-        return known(self, number, level)  # type: ignore[arg-type]
+        return known(self, number)
 
     monkeypatch.setattr(LevelCache, "known_part", counted)
     found = layer.solve(layer(x)[0], Wavefront())
@@ -101,10 +101,10 @@ def test_a_captured_walk_serves_every_layer_of_its_shape() -> None:
     x = torch.randn(3, 2, 4, 4)
     z = second(x)[0]
     functions = [MixtureMap(layer) for layer in (first, second)]
-    walk = MonotoneWalk(functions[0], functions[0].convolutions(), first(x)[0])
-    found = walk.replayed(functions[1], functions[1].convolutions(), z)
+    walk = MonotoneWalk(functions[0], first(x)[0])
+    found = walk.replayed(functions[1], z)
     torch.testing.assert_close(found, x, rtol=1e-4, atol=1e-4)
-    again = walk.replayed(functions[0], functions[0].convolutions(), first(x)[0])
+    again = walk.replayed(functions[0], first(x)[0])
     torch.testing.assert_close(again, x, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found, x, rtol=1e-4, atol=1e-4)
 

@@ -10,7 +10,7 @@ from mintnet import Auto, Bisection, Composed, FixedPoint, MintLayer, Wavefront
 from mintnet import calculus as ca
 from mintnet.precision import true_float32
 from mintnet.solvers import Solver
-from mintnet.solvers.scalar import solve_monotone
+from mintnet.solvers.wavefront import solve_monotone
 from registry import normal_mint
 
 SOLVERS = [Auto(), FixedPoint(), Wavefront(), Bisection()]

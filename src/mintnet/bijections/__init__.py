@@ -1,9 +1,8 @@
 """Bijections: maps with exact log-determinants and verified inverses."""
 
 from mintnet.bijections.base import AnalyticBijection, Bijection, EntrywiseBijection
-from mintnet.bijections.chain import Chain
+from mintnet.bijections.chain import Chain, Inverse
 from mintnet.bijections.equalize import Equalize
-from mintnet.bijections.inverse import Inverse
 from mintnet.bijections.logit import Logit
 from mintnet.bijections.mint import MintLayer, paired_mint
 from mintnet.bijections.mixture import MixtureLayer

@@ -12,17 +12,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from mintnet.graphs import is_capturing
-from mintnet.solvers import (
-    REALS,
-    REMEDY,
-    TOLERANCES,
-    Solution,
-    Solver,
-    Status,
-    relative_residual,
-    verified,
-)
-from mintnet.solvers.solution import checked, own_scale
+from mintnet.solvers import REALS, REMEDY, TOLERANCES, Solution, Solver, Status, verified
+from mintnet.solvers.solution import checked, own_scale, relative_residual
 
 
 class Bijection(nn.Module, ABC):
@@ -73,12 +64,10 @@ class Bijection(nn.Module, ABC):
         `mintnet.solvers.verified` says what that means. Samples with NaN or infinite entries, or
         outside of the image, are reported as such and do not touch the others.
         """
-        name = f"the inverse of {type(self).__name__}"
-        check_input(z, self.output_shape, name, finite=False)
+        check_input(z, self.output_shape, f"the inverse of {type(self).__name__}", finite=False)
         self._check_dtype(z)
         check_solver(solver)
-        _refuse_tangents(z, *self.parameters())
-        _refuse_batch_statistics(self)
+        _check_invertible(self, z)
         image = self.image()
         within, remark = (z, "") if image is REALS else _within_image(z, *image)
         found = verified(
@@ -96,7 +85,6 @@ class Bijection(nn.Module, ABC):
         return replace(found, status=status, remark=remark)
 
     def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
-        """The tolerance of the residual check."""
         return TOLERANCES.get(dtype, 1e-2)
 
     def domain_of(self, dtype: torch.dtype) -> tuple[float, float]:
@@ -113,7 +101,6 @@ class Bijection(nn.Module, ABC):
 
     @property
     def output_shape(self) -> tuple[int, ...] | None:
-        """The shape of one output sample."""
         return self.event_shape
 
     @property
@@ -140,20 +127,16 @@ class Bijection(nn.Module, ABC):
                 f"{type(self).__name__} is not triangular, so that its log-determinant is not a "
                 "sum over entries; use the log-determinant instead"
             )
-        total, permutations = torch.zeros_like(x), list[Bijection]()
-        for leaf in leaves:
+        total = torch.zeros_like(x)
+        for index, leaf in enumerate(leaves):
             x, slopes = leaf.log_slopes(x)
-            for permutation in reversed(permutations):
-                slopes = permutation.to_input_order(slopes)
+            for before in reversed(leaves[:index]):
+                slopes = before.to_input_order(slopes)
             total = total + slopes
-            permutations += [leaf] if leaf.permutes else []
         return x, total
 
     def to_input_order(self, z: Tensor) -> Tensor:
-        """Output entries at the positions of the input entries that they belong to.
-
-        A triangular map leaves its entries where they are; a permutation is undone.
-        """
+        """Output entries where the input entries are that they belong to: permutations undone."""
         for leaf in reversed([leaf for leaf in self.leaves() if leaf is not self]):
             z = leaf.to_input_order(z)
         return z
@@ -253,15 +236,6 @@ def check_solver(solver: object) -> None:
     raise ValueError(f"expected a solver such as mintnet.Auto() or mintnet.Wavefront(); got {what}")
 
 
-def _refuse_tangents(*tensors: Tensor) -> None:
-    """Raise where forward-mode derivatives are carried: steps of a solver would spoil them."""
-    if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
-        raise NotImplementedError(
-            "forward-mode derivatives through an inverse are not available; use backward(), or "
-            "the forward map: its Jacobian at x is the inverse of the one you want"
-        )
-
-
 def _within_image(z: Tensor, low: Tensor | float, high: Tensor | float) -> tuple[Tensor, str]:
     """z with NaN where no x can give it, and a sentence about the first such entry."""
     ends = (torch.as_tensor(end, dtype=torch.float64, device=z.device) for end in (low, high))
@@ -270,10 +244,10 @@ def _within_image(z: Tensor, low: Tensor | float, high: Tensor | float) -> tuple
     if not bool(outside.any()):
         return z, ""
     sample, *entry = outside.nonzero()[0].tolist()
-    place = tuple(entry)
+    value, first, last = (float(part[tuple(entry)]) for part in (z[sample], least, most))
     remark = (
-        f"Entry {place} of sample {sample} is {float(z[sample][place]):g}, and values of this map "
-        f"lie between {float(least[place]):g} and {float(most[place]):g} there."
+        f"Entry {tuple(entry)} of sample {sample} is {value:g}, and values of this map "
+        f"lie between {first:g} and {last:g} there."
     )
     return z.masked_fill(outside, float("nan")), remark
 
@@ -284,8 +258,14 @@ def unreadable(x: Tensor) -> bool:
     return is_capturing(x) or torch.compiler.is_compiling() or inside_vmap
 
 
-def _refuse_batch_statistics(module: nn.Module) -> None:
-    """Raise where outputs depend on the other samples of a batch, or on chance."""
+def _check_invertible(module: nn.Module, z: Tensor) -> None:
+    """Raise where outputs depend on other samples or on chance, or with forward-mode tangents."""
+    tensors = (z, *module.parameters())
+    if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+        raise NotImplementedError(
+            "forward-mode derivatives through an inverse are not available; use backward(), or "
+            "the forward map: its Jacobian at x is the inverse of the one you want"
+        )
     for part in module.modules():
         own = isinstance(part, _BatchNorm) and (part.training or part.running_mean is None)
         if own or (isinstance(part, _DropoutNd) and part.training and part.p > 0):

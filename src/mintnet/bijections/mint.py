@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mintnet import calculus
 from mintnet.bijections.chain import Chain
 from mintnet.bijections.mint_evaluator import MintBlocks, MintEvaluator
-from mintnet.bijections.triangular import TriangularBijection
-from mintnet.calculus import Convolution, Ordering, Quantity, activation, conv_mask
+from mintnet.bijections.triangular import Q, TriangularBijection
+from mintnet.calculus import Convolution, Ordering, conv_mask
+from mintnet.calculus.linear import constrained
 from mintnet.calculus.masks import check_kernel_size, check_positive, check_size
-from mintnet.calculus.signs import constrained
-
-Q = TypeVar("Q", bound=Quantity)
 
 T_FLOOR = 1e-2
 """The least t: small enough to bind nothing in trained models, large enough for a bracket."""
@@ -27,16 +25,13 @@ T_FORMS = ("softplus", "absolute")
 class MintLayer(TriangularBijection):
     r"""The masked invertible layer of Eq. 2, written with three masked convolutions (App. B):
 
-    .. code-block:: text
-
         L(x) = t ⊙ x + W³ ⊛ h(W² ⊛ h(W¹ ⊛ x + b¹) + b²) + b³
 
     with t > 0 and, for every pair of copies, diag(W³ᵢ) diag(W²ᵢⱼ) diag(W¹ⱼ) ≥ 0, so that
     diag J ≥ t whatever the weights are.
 
     Args:
-        channels: C.
-        filters: K; the hidden width is C · K.
+        channels, filters: C and K; the hidden width is C · K.
         size: (H, W).
         upper: triangular from the other end.
         activation: h, one of elu, tanh, sigmoid, softplus, leaky_relu.
@@ -60,6 +55,12 @@ class MintLayer(TriangularBijection):
     mask1: Tensor
     mask2: Tensor
     mask3: Tensor
+    weight1: nn.Parameter
+    weight2: nn.Parameter
+    weight3: nn.Parameter
+    bias1: nn.Parameter
+    bias2: nn.Parameter
+    bias3: nn.Parameter
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class MintLayer(TriangularBijection):
         self.event_shape = (channels, *size)
         self.ordering = Ordering(upper)
         self.activation_name, self.t_form = activation, t_form
-        self.h = _activation(activation)
+        self.h = calculus.activation(activation)
         for index, (out, into) in enumerate(((filters, 1), (filters, filters), (1, filters)), 1):
             mask = conv_mask(channels, out, into, kernel_size, upper)
             self.register_buffer(f"mask{index}", mask, persistent=False)
@@ -92,26 +93,19 @@ class MintLayer(TriangularBijection):
         hidden = channels * filters  # three convolutions, one multiplication and addition a tap
         self.work = 2.0 * kernel_size**2 * hidden * (hidden + 2 * channels) * size[0] * size[1]
 
-    weight1: nn.Parameter
-    weight2: nn.Parameter
-    weight3: nn.Parameter
-    bias1: nn.Parameter
-    bias2: nn.Parameter
-    bias3: nn.Parameter
+    @property
+    def biases(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.bias1, self.bias2, self.bias3
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """The paper's start: near the identity. Xavier normal with gain 0.005, t = 1."""
-        for weight, bias in (
-            (self.weight1, self.bias1),
-            (self.weight2, self.bias2),
-            (self.weight3, self.bias3),
-        ):
+        weights = (self.weight1, self.weight2, self.weight3)
+        for weight, bias in zip(weights, self.biases, strict=True):
             nn.init.xavier_normal_(weight, gain=0.005)
             bound = 1 / math.sqrt(weight[0].numel())
             nn.init.uniform_(bias, -bound, bound)
-        one = 1.0 if self.t_form == "absolute" else math.log(math.expm1(1 - T_FLOOR))
-        self.raw_t.fill_(one)
+        self.raw_t.fill_(1.0 if self.t_form == "absolute" else math.log(math.expm1(1 - T_FLOOR)))
 
     @property
     def t(self) -> Tensor:
@@ -128,28 +122,21 @@ class MintLayer(TriangularBijection):
 
     def function(self, x: Q) -> Q:
         """Eq. 2 in the calculus."""
-        w1, w2, w3 = (
-            Convolution(weight, bias, self.channels, self.ordering)
-            for weight, bias in zip(
-                self.weights(), (self.bias1, self.bias2, self.bias3), strict=True
-            )
-        )
-        h = self.h
+        h, parts = self.h, zip(self.weights(), self.biases, strict=True)
+        w1, w2, w3 = (Convolution(w, b, self.channels, self.ordering) for w, b in parts)
         return self.t * x + h(h(x.through(w1)).through(w2)).through(w3)  # type: ignore[no-any-return]
 
     def evaluator(self) -> MintEvaluator:
         """Eq. 2 and the diagonal of its Jacobian (Eq. 3), in fewer passes than the calculus."""
-        biases = (self.bias1, self.bias2, self.bias3)
-        return MintEvaluator.of(self.weights(), biases, self.t, self.h, self.ordering.upper)
+        return MintEvaluator.of(self.weights(), self.biases, self.t, self.h, self.ordering.upper)
 
     def value(self, x: Tensor) -> Tensor:
         return self.evaluator().value(x)
 
     def blocks(self) -> MintBlocks | None:
         """The layer in channel blocks; None for a single channel."""
-        if self.channels == 1:
-            return None
-        return MintBlocks(self.evaluator(), self.name, self.ordering)
+        several = self.channels > 1
+        return MintBlocks(self.evaluator(), self.name, self.ordering) if several else None
 
     def start(self, z: Tensor) -> Tensor:
         """x₀ = z / t, as in the paper."""
@@ -159,21 +146,20 @@ class MintLayer(TriangularBijection):
         """Nothing to ask: diag J ≥ t > 0 whatever the weights are."""
 
     def slope_floor(self) -> tuple[Tensor, Tensor]:
-        """diag J ≥ t > 0."""
         return self.t, torch.ones_like(self.t)
 
     def parameter_count(self) -> int:
         """Weights that are not masked, biases and t."""
         weights = sum(int(mask.sum()) for mask in (self.mask1, self.mask2, self.mask3))
-        biases = self.bias1.numel() + self.bias2.numel() + self.bias3.numel()
-        return weights + biases + self.raw_t.numel()
+        return weights + sum(bias.numel() for bias in self.biases) + self.raw_t.numel()
 
     @property
     def name(self) -> str:
-        shape = "×".join(map(str, self.event_shape))
-        return (
-            f"{'upper' if self.ordering.upper else 'lower'} MintLayer {shape}, K = {self.filters}"
+        shape, order = (
+            "×".join(map(str, self.event_shape)),
+            "upper" if self.ordering.upper else "lower",
         )
+        return f"{order} MintLayer {shape}, K = {self.filters}"
 
     def extra_repr(self) -> str:
         return f"{self.name}, {self.activation_name}, kernel_size={self.kernel_size}"
@@ -194,12 +180,5 @@ def paired_mint(
         >>> [part.ordering.upper for part in pair.parts]
         [False, True]
     """
-    return Chain(
-        *(
-            MintLayer(channels, filters, size, upper, activation, kernel_size, t_form)
-            for upper in (False, True)
-        )
-    )
-
-
-_activation = activation  # the constructor's argument of the same name hides it
+    options = activation, kernel_size, t_form
+    return Chain(*(MintLayer(channels, filters, size, upper, *options) for upper in (False, True)))

@@ -17,6 +17,8 @@ from mintnet.calculus.value import mix
 from mintnet.solvers import ChannelBlocks, System
 from mintnet.solvers.base import sorted_by
 
+Triple = tuple[Tensor, Tensor, Tensor]
+
 MOST_BLOCKS = 4
 """Channel blocks of a layer: more would be small convolutions, which cost more than their work."""
 
@@ -25,8 +27,6 @@ MOST_BLOCKS = 4
 class MintEvaluator:
     r"""x ↦ (L(x), diag J(x)) for all channels of a Mint layer or for a block of them.
 
-    .. code-block:: text
-
         L(x)   = t ⊙ x + W³ ⊛ h(W² ⊛ h(W¹ ⊛ x + b¹) + b²) + b³                    (Eq. 2)
         diag J = t + Σᵢ h'(v²ᵢ) Σⱼ Pᵢⱼ h'(v¹ⱼ),   P = diag(W³ᵢ) diag(W²ᵢⱼ) diag(W¹ⱼ) ≥ 0   (Eq. 3)
 
@@ -34,17 +34,11 @@ class MintEvaluator:
     K × K × H × W is formed. All masks are triangular in channel blocks too: for a block, the
     contributions of earlier blocks to the three sums are ``given`` and stand in for b¹, b² and b³.
 
-    Attributes:
-        weights: W¹, W², W³ as they act.
-        biases: b¹, b², b³.
-        product: P, (C, K, K).
-        t: (C, H, W).
-        h: the activation.
-        upper: the ordering.
+    The weights are as they act; ``product`` is P, (C, K, K), and t has the shape (C, H, W).
     """
 
-    weights: tuple[Tensor, Tensor, Tensor]
-    biases: tuple[Tensor, Tensor, Tensor]
+    weights: Triple
+    biases: Triple
     product: Tensor
     t: Tensor
     h: Elementwise
@@ -52,11 +46,7 @@ class MintEvaluator:
 
     @staticmethod
     def of(
-        weights: tuple[Tensor, Tensor, Tensor],
-        biases: tuple[Tensor, Tensor, Tensor],
-        t: Tensor,
-        h: Elementwise,
-        upper: bool,
+        weights: Triple, biases: Triple, t: Tensor, h: Elementwise, upper: bool
     ) -> MintEvaluator:
         """The evaluator of a whole layer."""
         centre = weights[1].shape[-1] // 2
@@ -71,21 +61,16 @@ class MintEvaluator:
         return self._third(x, h2, b3), self.t + slope_sums(d1, d2, self.product)
 
     def value(self, x: Tensor) -> Tensor:
-        """L(x) alone."""
-        _, h2 = self.hidden(x)
-        return self._third(x, h2, self.biases[2])
+        return self._third(x, self.hidden(x)[1], self.biases[2])
 
     def hidden(self, x: Tensor, given: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Both hidden layers."""
         b1, b2, _ = self._offsets(given)
         h1 = self.h.value(self._first(x, b1))
         return h1, self.h.value(self._second(h1, b2))
 
     def _offsets(self, given: Tensor | None) -> tuple[Tensor, ...]:
-        if given is None:
-            return self.biases
         width = len(self.product) * self.product.shape[-1]
-        return tuple(given.split([width, width, len(self.t)], 1))
+        return self.biases if given is None else given.split([width, width, len(self.t)], 1)
 
     def _first(self, x: Tensor, b1: Tensor) -> Tensor:
         return _convolved(_channels_last(x), self.weights[0], b1)
@@ -96,12 +81,9 @@ class MintEvaluator:
             return _convolved(h1, w2, b2)
         # Of a single channel the mask leaves the rows up to the centre: compute no others.
         radius = w2.shape[-1] // 2
-        rows, border = (
-            (w2[:, :, radius:], (0, 0, 0, radius))
-            if self.upper
-            else (w2[:, :, : radius + 1], (0, 0, radius, 0))
-        )
-        return _convolved(F.pad(h1, border), rows, b2, (0, radius))
+        border = (0, 0, 0, radius) if self.upper else (0, 0, radius, 0)
+        rows = slice(radius, None) if self.upper else slice(radius + 1)
+        return _convolved(F.pad(h1, border), w2[:, :, rows], b2, (0, radius))
 
     def _third(self, x: Tensor, h2: Tensor, b3: Tensor) -> Tensor:
         return self.t * x + _convolved(h2, self.weights[2], b3).contiguous()
@@ -136,28 +118,17 @@ class MintBlocks(ChannelBlocks):
 
     @cached_property
     def evaluators(self) -> list[MintEvaluator]:
-        """Eq. 2 for the channels of each block."""
-        found = []
+        found, (b1, b2, b3) = [], self.whole.biases
         for own in self.channels:
-            (b1, b2, b3), hidden = self.whole.biases, self._hidden(own)
-            block = replace(
-                self.whole,
-                weights=_laid_out(self._weights(own, own)),
-                biases=(b1[hidden], b2[hidden], b3[own]),
-                product=self.whole.product[own],
-                t=self.whole.t[own],
-            )
-            found.append(block)
+            weights, hidden = _laid_out(self._weights(own, own)), self._hidden(own)
+            biases, product = (b1[hidden], b2[hidden], b3[own]), self.whole.product[own]
+            t = self.whole.t[own]
+            found.append(replace(self.whole, weights=weights, biases=biases, product=product, t=t))
         return found
 
     def system(self, block: int) -> System:
-        evaluate = self.evaluators[block]
-        return System(
-            name=f"{self.name}, channel block {block}",
-            evaluate=evaluate,
-            start=lambda z: z / evaluate.t,
-            ordering=self.ordering,
-        )
+        evaluate, name = self.evaluators[block], f"{self.name}, channel block {block}"
+        return System(name, evaluate, lambda z: z / evaluate.t, self.ordering)
 
     def given(self, block: int, known: list[tuple[Tensor, ...]]) -> Tensor | None:
         """b¹, b² and b³ with what earlier blocks add to them, one above the other."""
@@ -167,13 +138,8 @@ class MintBlocks(ChannelBlocks):
         seen = slice(min(c.start for c in before), max(c.stop for c in before))
         inputs = [torch.cat(parts, 1) for parts in zip(*sorted_by(before, known), strict=True)]
         weights, biases = _laid_out(self._weights(own, seen)), self.evaluators[block].biases
-        return torch.cat(
-            [
-                _convolved(_channels_last(u), weight, bias)
-                for u, weight, bias in zip(inputs, weights, biases, strict=True)
-            ],
-            1,
-        )
+        parts = zip(inputs, weights, biases, strict=True)
+        return torch.cat([_convolved(_channels_last(u), w, b) for u, w, b in parts], 1)
 
     def activations(self, block: int, x: Tensor, given: Tensor | None) -> tuple[Tensor, ...]:
         """x and both hidden layers of a block: what W¹, W² and W³ of later blocks read."""
@@ -183,7 +149,7 @@ class MintBlocks(ChannelBlocks):
         copies = self.whole.product.shape[-1]
         return slice(channels.start * copies, channels.stop * copies)
 
-    def _weights(self, out: slice, into: slice) -> tuple[Tensor, Tensor, Tensor]:
+    def _weights(self, out: slice, into: slice) -> Triple:
         """The parts of W¹, W² and W³ that lead from some channels to others."""
         (w1, w2, w3), to, of = self.whole.weights, self._hidden(out), self._hidden(into)
         return w1[to, into], w2[to, of], w3[out, of]
@@ -193,12 +159,6 @@ def slope_sums(d1: Tensor, d2: Tensor, product: Tensor) -> Tensor:
     """Σᵢ d2ᵢ Σⱼ Pᵢⱼ d1ⱼ, the part of diag J (Eq. 3) that depends on x.
 
     Shapes: (batch, C K, H, W) twice, (C, K, K) → (batch, C, H, W).
-
-    Examples:
-        >>> d1, d2 = torch.tensor([2.0, 3.0]), torch.tensor([5.0, 7.0])
-        >>> product = torch.tensor([[[1.0, 1.0], [0.0, 1.0]]])
-        >>> slope_sums(d1.reshape(1, 2, 1, 1), d2.reshape(1, 2, 1, 1), product).item()
-        46.0
     """
     copies = product.shape[:2]
     if d1.device.type == "cpu":  # with channels last in memory this is the faster order
@@ -225,6 +185,6 @@ def _channels_last(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=torch.channels_last if cpu else torch.contiguous_format)
 
 
-def _laid_out(weights: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+def _laid_out(weights: Triple) -> Triple:
     w1, w2, w3 = (_channels_last(weight) for weight in weights)
     return w1, w2, w3

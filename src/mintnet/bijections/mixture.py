@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mintnet.bijections.mixture_network import LEAST_LOG_SCALE, SLOW, MixtureNetwork
-from mintnet.bijections.triangular import TriangularBijection
-from mintnet.calculus import Convolution, Dense, LinearMap, Ordering, Quantity
+from mintnet.bijections.triangular import Q, TriangularBijection
+from mintnet.calculus import Convolution, Dense, LinearMap, Ordering
+from mintnet.calculus.conditioner import Convolve, MonotoneMap
 from mintnet.calculus.interval import Interval
 from mintnet.calculus.masks import check_positive, check_size
-from mintnet.calculus.mixture import Mixture
-from mintnet.calculus.monotone import Convolve, MonotoneMap
 from mintnet.solvers import Evaluate, System
-
-Q = TypeVar("Q", bound=Quantity)
 
 T_FLOOR = 1e-3
 """The least t: it binds nothing in trained models and keeps every slope away from 0."""
@@ -27,8 +23,6 @@ T_FLOOR = 1e-3
 
 class MixtureLayer(TriangularBijection):
     r"""y = t ⊙ x + logit F(x) with F a mixture of logistic distribution functions for each entry:
-
-    .. code-block:: text
 
         F(xᵢ) = Σₖ πₖ σ(aₖ (xᵢ − ℓ) − mₖ),     (π, a, m, ℓ) from strictly earlier entries
 
@@ -38,11 +32,9 @@ class MixtureLayer(TriangularBijection):
     value, so the layer is onto for any finite weights.
 
     Args:
-        channels: C.
-        filters: K; the hidden width is C · K.
+        channels, filters: C and K; the hidden width is C · K.
         size: (H, W), or () for vectors of C entries, whose network has masked matrices.
-        blocks: residual blocks of the network.
-        components: of the mixture.
+        blocks, components: residual blocks of the network, and components of the mixture.
         upper: triangular from the other end.
         context: features of each sample that the network sees as well, 0 for none; a layer with
             context is used as ``layer.given(context)``.
@@ -76,12 +68,10 @@ class MixtureLayer(TriangularBijection):
         self.ordering = Ordering(upper)
         options = filters, blocks, components, upper, context, not size
         self.network = MixtureNetwork(channels, *options)
-        self.raw_t = nn.Parameter(
-            torch.full((channels, *(1 for _ in size)), math.log(math.expm1(0.01 - T_FLOOR)))
-        )
-
-        work = sum(conv.mask.numel() for conv in self.network.convolutions)
-        self.work = 2.0 * work * math.prod(size)
+        raw_t = math.log(math.expm1(0.01 - T_FLOOR))
+        self.raw_t = nn.Parameter(torch.full((channels, *(1 for _ in size)), raw_t))
+        weights = sum(conv.mask.numel() for conv in self.network.convolutions)
+        self.work = 2.0 * weights * math.prod(size)
 
     @property
     def t(self) -> Tensor:
@@ -99,24 +89,20 @@ class MixtureLayer(TriangularBijection):
         """Set the linear prediction and the widths of the components from samples."""
         self.network.initialize(x)
 
-    def mixture(self, x: Tensor, context: Tensor | None = None) -> Mixture:
-        """The mixtures of all entries, given x."""
-        prediction, t = _places(self.network.prediction(x)), self.t.reshape(-1, 1)
-        return self.network.mixture(self.network(x, context), prediction, t)
-
     def evaluator(self) -> Evaluate:
         return self.value_and_slope
 
     def value_and_slope(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """f(x) and diag J(x), both of the shape of x."""
-        value, slope = self.mixture(x, context).value_and_slope(_places(x))
+        prediction, t = _places(self.network.prediction(x)), self.t.reshape(-1, 1)
+        mixture = self.network.mixture(self.network(x, context), prediction, t)
+        value, slope = mixture.value_and_slope(_places(x))
         return value.view_as(x), slope.view_as(x)
 
     def require_proof(self) -> None:
         """Nothing to ask: diag J ≥ t > 0 whatever the weights are."""
 
     def slope_floor(self) -> tuple[Tensor, Tensor]:
-        """diag J ≥ t > 0."""
         t = self.t.expand(self.event_shape)
         return t, torch.ones_like(t)
 
@@ -186,10 +172,9 @@ class MixtureMap(MonotoneMap):
         return tuple(self.layer.parameters())
 
     def convolutions(self) -> list[LinearMap]:
-        """Those of the network, then the linear prediction."""
         network, groups = self.layer.network, self.layer.event_shape[0]
-        masked = [*network.convolutions, network.linear]
         kind = Convolution if len(self.layer.event_shape) == 3 else Dense
+        masked = [*network.convolutions, network.linear]
         return [kind(m.weight * m.mask, m.bias, groups, self.ordering) for m in masked]
 
     @property

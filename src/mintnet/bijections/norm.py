@@ -40,9 +40,9 @@ class BatchNorm(EntrywiseBijection):
     def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         _check_channels(x, self.channels, "BatchNorm")
         mean, variance = self._batch_statistics(x) if self.training else (self.mean, self.variance)
-        slope = self.scale / (variance + self.eps).sqrt()
-        y = (x - _per_channel(mean)) * _per_channel(slope) + _per_channel(self.shift)
-        return y, _per_channel(slope.abs().log()).expand_as(x)
+        slope = (self.scale / (variance + self.eps).sqrt())[:, None, None]
+        y = (x - mean[:, None, None]) * slope + self.shift[:, None, None]
+        return y, slope.abs().log().expand_as(x)
 
     def invert(self, z: Tensor) -> Tensor:
         if self.training:
@@ -51,12 +51,11 @@ class BatchNorm(EntrywiseBijection):
                 "each output depends on every sample. Call .eval() first."
             )
         _check_channels(z, self.channels, "the inverse of BatchNorm")
-        slope = self.scale / (self.variance + self.eps).sqrt()
-        return (z - _per_channel(self.shift)) / _per_channel(slope) + _per_channel(self.mean)
+        slope = (self.scale / (self.variance + self.eps).sqrt())[:, None, None]
+        return (z - self.shift[:, None, None]) / slope + self.mean[:, None, None]
 
     def _batch_statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        axes = (0, 2, 3)
-        count = x.numel() // self.channels
+        axes, count = (0, 2, 3), x.numel() // self.channels
         if count < 2:
             raise ValueError(
                 "BatchNorm in training mode needs more than one value for each channel; "
@@ -64,27 +63,31 @@ class BatchNorm(EntrywiseBijection):
             )
         mean, variance = x.mean(axes), x.var(axes, unbiased=False)
         with torch.no_grad():
-            self.mean.lerp_(mean.to(self.mean.dtype), self.momentum)
-            unbiased = variance.to(self.variance.dtype) * count / (count - 1)
-            self.variance.lerp_(unbiased, self.momentum)
+            self.mean.lerp_(mean.to(self.mean), self.momentum)
+            self.variance.lerp_(variance.to(self.variance) * count / (count - 1), self.momentum)
         return mean, variance
 
     def extra_repr(self) -> str:
         return f"{self.channels}"
 
 
-class FirstBatchScaling(EntrywiseBijection):
-    """y = exp(s) ⊙ (x + b), with s and b set by the first training batch.
+class EntryScaling(EntrywiseBijection):
+    """y = exp(s) ⊙ (x + b), with one s and one b for each entry: the top layer of NICE.
 
-    That batch comes out with mean 0 and variance 1 for each weight; afterwards s and b are ordinary
-    weights.
+    They are set by the first training batch, which comes out with mean 0 and variance 1; afterwards
+    they are ordinary weights. Log-determinant: Σ s.
+
+    Examples:
+        >>> EntryScaling((2,))(torch.tensor([[1.0, 0.0], [3.0, 8.0]]))[0]
+        tensor([[-1., -1.],
+                [ 1.,  1.]], grad_fn=<...>)
     """
 
     is_set: Tensor
-    entry = "entry"
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
+        self.event_shape = tuple(shape)
         self.log_scale = nn.Parameter(torch.zeros(shape))
         self.shift = nn.Parameter(torch.zeros(shape))
         self.register_buffer("is_set", torch.tensor(False))
@@ -92,8 +95,8 @@ class FirstBatchScaling(EntrywiseBijection):
     def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if self.training and not bool(self.is_set):
             self.set_from(x)
-        shift, log_scale = (self._like(x, values) for values in (self.shift, self.log_scale))
-        return (x + shift) * log_scale.exp(), log_scale.expand_as(x)
+        log_scale = self._like(x, self.log_scale)
+        return (x + self._like(x, self.shift)) * log_scale.exp(), log_scale.expand_as(x)
 
     def invert(self, z: Tensor) -> Tensor:
         if self.training and not bool(self.is_set):
@@ -105,12 +108,12 @@ class FirstBatchScaling(EntrywiseBijection):
 
     @torch.no_grad()
     def set_from(self, x: Tensor) -> None:
-        """Set s and b from a batch."""
         axes = (0, *range(1 + self.shift.dim(), x.dim()))  # all but those of the weights
         deviation = x.std(axes, unbiased=False)
         if not bool((deviation > 0).all()):
+            entry = "channel" if isinstance(self, ActNorm) else "entry"
             raise ValueError(
-                f"{type(self).__name__} cannot start from this batch: at least one {self.entry} is "
+                f"{type(self).__name__} cannot start from this batch: at least one {entry} is "
                 "constant in it. Start from a batch of different samples."
             )
         self.shift.copy_(-x.mean(axes))
@@ -125,23 +128,7 @@ class FirstBatchScaling(EntrywiseBijection):
         return ", ".join(map(str, self.shift.shape))
 
 
-class EntryScaling(FirstBatchScaling):
-    """y = exp(s) ⊙ (x + b), with one s and one b for each entry: the top layer of NICE.
-
-    The first training batch sets them. Log-determinant: Σ s.
-
-    Examples:
-        >>> EntryScaling((2,))(torch.tensor([[1.0, 0.0], [3.0, 8.0]]))[0]
-        tensor([[-1., -1.],
-                [ 1.,  1.]], grad_fn=<...>)
-    """
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__(shape)
-        self.event_shape = tuple(shape)
-
-
-class ActNorm(FirstBatchScaling):
+class ActNorm(EntryScaling):
     """y = exp(s) ⊙ (x + b) for each channel, with s and b set by the first training batch.
 
     Log-determinant: H · W · Σ s. Shapes: (batch, C, H, W), or vectors (batch, C), where H · W = 1.
@@ -153,12 +140,10 @@ class ActNorm(FirstBatchScaling):
         (True, True)
     """
 
-    entry = "channel"
-
     def __init__(self, channels: int) -> None:
         check_positive(channels=channels)
         super().__init__((channels,))
-        self.channels = channels
+        self.channels, self.event_shape = channels, None
 
     def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         _check_channels(x, self.channels, "ActNorm", vectors=True)
@@ -167,10 +152,6 @@ class ActNorm(FirstBatchScaling):
     def invert(self, z: Tensor) -> Tensor:
         _check_channels(z, self.channels, "the inverse of ActNorm", vectors=True)
         return super().invert(z)
-
-
-def _per_channel(values: Tensor) -> Tensor:
-    return values[:, None, None]
 
 
 def _check_channels(x: Tensor, channels: int, name: str, vectors: bool = False) -> None:

@@ -5,27 +5,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from inspect import ismethod
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection, unreadable
-from mintnet.calculus import LOWER, Function, Ordering, Proof, Quantity, certify, variable
+from mintnet.calculus import LOWER, Function, Ordering, Proof, certify, variable
 from mintnet.calculus.expression import trace
+from mintnet.calculus.quantity import Q as Q
 from mintnet.calculus.value import within_range
-from mintnet.solvers import (
-    REALS,
-    Auto,
-    ChannelBlocks,
-    Evaluate,
-    Solution,
-    Solver,
-    System,
-    attach_gradient,
-)
-
-Q = TypeVar("Q", bound=Quantity)
+from mintnet.solvers import REALS, Auto, ChannelBlocks, Evaluate, Solution, Solver, System
+from mintnet.solvers.gradient import attach_gradient
 
 
 class TriangularBijection(Bijection):
@@ -147,11 +138,9 @@ class TriangularBijection(Bijection):
 
     @property
     def name(self) -> str:
-        """How messages call this layer."""
         return type(self).__name__
 
     def system(self) -> System:
-        """The equation f(x) = z as solvers see it."""
         return System(
             name=self.name,
             evaluate=self.evaluator(),
@@ -179,14 +168,10 @@ class TriangularBijection(Bijection):
 class Composed(TriangularBijection):
     r"""A function of the calculus as a bijection, if it can be proved to be one.
 
-    The proof is made when the bijection is built. It is made again when the bijection is inverted,
-    or evaluated in evaluation mode, and something that the function is made of has changed. Slopes
-    are computed in float64.
-
-    Args:
-        function: a `Function`, or any callable written with the calculus.
-        shape: the shape of one sample, (C, H, W) or (D,).
-        insist: use it even if nothing is proved.
+    The function is a `Function`, or any callable written with the calculus; ``shape`` is that of
+    one sample, (C, H, W) or (D,). The proof is made when the bijection is built, and again when it
+    is inverted, or evaluated in evaluation mode, and something that the function is made of has
+    changed. ``insist`` uses it even if nothing is proved. Slopes are computed in float64.
 
     Examples:
         >>> from mintnet.calculus import ELU, Identity, MaskedConv2d
@@ -206,12 +191,9 @@ class Composed(TriangularBijection):
         insist: bool = False,
     ) -> None:
         super().__init__()
-        self.event_shape = tuple(shape)
-        self.inner = function
+        self.event_shape, self.inner, self.insist = tuple(shape), function, insist
         if ismethod(function) and isinstance(function.__self__, nn.Module):
             self.owner = function.__self__  # so that its weights belong to this module
-        self.insist = insist
-        self.ordering = trace(self.function).ordering or LOWER
         self.require_proof()
 
     def function(self, x: Q) -> Q:

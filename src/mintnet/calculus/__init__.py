@@ -13,26 +13,20 @@ from mintnet.calculus.elementwise import (
     Tanh,
     activation,
 )
-from mintnet.calculus.function import (
+from mintnet.calculus.linear import Convolution, Dense, LinearMap, MaskedConv2d, MaskedLinear
+from mintnet.calculus.masks import causal_taps, channel_mask, conv_mask, dense_mask, pixel_mask
+from mintnet.calculus.ordering import LOWER, UPPER, Ordering, OrderingError
+from mintnet.calculus.proof import NotProvedError, Proof, Verdict, certify
+from mintnet.calculus.quantity import (
     Composition,
     Function,
     Identity,
     Product,
+    Quantity,
     Scaled,
     Shifted,
     Sum,
 )
-from mintnet.calculus.linear import Convolution, Dense, LinearMap, MaskedConv2d, MaskedLinear
-from mintnet.calculus.masks import (
-    causal_taps,
-    channel_mask,
-    conv_mask,
-    dense_mask,
-    pixel_mask,
-)
-from mintnet.calculus.ordering import LOWER, UPPER, Ordering, OrderingError
-from mintnet.calculus.proof import NotProvedError, Proof, Verdict, certify
-from mintnet.calculus.quantity import Quantity
 from mintnet.calculus.range import Range, unbounded
 from mintnet.calculus.value import Value, variable
 

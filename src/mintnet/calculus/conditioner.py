@@ -1,8 +1,9 @@
-"""Networks of strictly earlier entries: what makes couplings members of F."""
+"""Networks of strictly earlier entries: what makes couplings and mixture layers members of F."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mintnet.calculus.interval import INF, Interval
+from mintnet.calculus.linear import LinearMap
 from mintnet.calculus.ordering import Ordering, checkerboard
 
 
@@ -18,11 +20,8 @@ class Conditioner(nn.Module, ABC):
 
     Its slope is therefore exactly 0, whatever it computes; that is all that the calculus needs to
     know. A subclass makes sure of it by the way in which it is built, not by its weights; every
-    proof of a function that uses it looks at its gradients (`check`).
-
-    Attributes:
-        ordering: the order in which "earlier" is meant.
-        outputs: how many values it gives for each entry, for example a scale and a shift.
+    proof of a function that uses it looks at its gradients (`check`). ``ordering`` is the order in
+    which "earlier" is meant; ``outputs`` is how many values it gives for each entry.
     """
 
     ordering: Ordering
@@ -87,15 +86,10 @@ class Conditioner(nn.Module, ABC):
 class HalfConditioner(Conditioner):
     r"""Any network at all, between two masks: (1 − m) ⊙ N(m ⊙ x), with m = 1 on the first half.
 
-    It reads the first half and writes to the second, so that with the first half ordered first
-    each entry of it depends on strictly earlier ones. The network may be anything that treats
-    each sample on its own.
-
-    Args:
-        network: N, from (batch, C, H, W) to (batch, outputs · C, H, W), or the same for vectors.
-        partition: "checkerboard", or "channel" for the first C // 2 channels (entries of a vector).
-        upper: read the second half and write to the first.
-        outputs: how many values for each entry.
+    It reads the first half and writes to the second (``upper``: the other way round), so that each
+    entry depends on strictly earlier ones. The network N may be anything that treats each sample on
+    its own, from (batch, C, H, W) to (batch, outputs · C, H, W), or the same for vectors. The
+    partition is "checkerboard", or "channel" for the first C // 2 channels (entries of a vector).
 
     Examples:
         >>> half = HalfConditioner(nn.Linear(4, 4), "channel", outputs=1)
@@ -108,9 +102,8 @@ class HalfConditioner(Conditioner):
     ) -> None:
         super().__init__()
         if partition not in PARTITIONS:
-            raise ValueError(
-                f"unknown partition {partition!r}; choose one of {', '.join(PARTITIONS)}"
-            )
+            known = ", ".join(PARTITIONS)
+            raise ValueError(f"unknown partition {partition!r}; choose one of {known}")
         self.network, self.partition, self.outputs = network, partition, outputs
         self.ordering = Ordering(upper, PARTITIONS[partition])
 
@@ -133,8 +126,8 @@ class HalfConditioner(Conditioner):
         return (~self.first(shape)).long().expand(shape)
 
     def value_range(self, shape: tuple[int, ...]) -> Interval:
-        silent = self.first(shape).expand(1, *shape)
-        bound = torch.where(silent, 0.0, torch.tensor(INF, dtype=torch.float64))
+        bound = torch.full((1, *shape), INF, dtype=torch.float64)
+        bound = bound.masked_fill(self.first(shape), 0.0)
         return Interval.of(-bound, bound)
 
 
@@ -153,3 +146,54 @@ def _first_half(
             earlier = torch.arange(shape[0]) < shape[0] // 2
             earlier = earlier.reshape(-1, *(1,) * (len(shape) - 1))
         return (~earlier if upper else earlier).to(device)
+
+
+Convolve = Callable[[int, Tensor | None], Tensor]
+"""(number of a convolution, its input) ↦ its output; None stands for x itself."""
+
+
+class MonotoneMap(ABC):
+    """yᵢ = g(xᵢ; θᵢ), increasing in xᵢ, with θᵢ any function of strictly earlier entries of x.
+
+    The diagonal of its Jacobian is ∂g/∂xᵢ, whatever θ is. A subclass makes sure by its formula that
+    g is increasing and takes every real value, and by the way in which it is built that θᵢ depends
+    on earlier entries alone, in the sense of its ``ordering``.
+    """
+
+    ordering: Ordering
+
+    @abstractmethod
+    def value_and_slope(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """g(xᵢ; θᵢ(x)) and ∂g/∂xᵢ, both of the shape of x."""
+
+    @abstractmethod
+    def slope_range(self, shape: tuple[int, ...]) -> Interval:
+        """Bounds of ∂g/∂xᵢ for all inputs, (1, *shape)."""
+
+    @abstractmethod
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Everything that g and θ are computed from: with a NaN in it nothing is proved."""
+
+    def convolutions(self) -> list[LinearMap] | None:
+        """The masked convolutions (of vectors: matrices) behind θ, for the wavefront, or None."""
+        return None
+
+    reads_input: tuple[int, ...] = ()
+    """Which of `convolutions` read x itself: these are strict."""
+
+    def constants(self, context: Tensor | None) -> tuple[Tensor, ...]:
+        """What `solve_level` needs beside the outputs of the convolutions."""
+        return ()
+
+    def solve_level(
+        self, convolve: Convolve, constants: tuple[Tensor, ...], target: Tensor, channels: slice
+    ) -> Tensor:
+        """x of the entries of one level with g(x; θ) = target, (A, n·B), A channels.
+
+        ``convolve`` gives the outputs of `convolutions` there, (A, K_out, n·B), from their inputs.
+        Nothing is read back to the host, so that a GPU can capture it.
+        """
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return type(self).__name__

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mintnet.calculus.function import Function
 from mintnet.calculus.interval import INF, Interval, widened
-from mintnet.calculus.quantity import Quantity
-
-Q = TypeVar("Q", bound=Quantity)
+from mintnet.calculus.quantity import Function, Q
 
 
 class Elementwise(Function):
@@ -36,46 +32,32 @@ class Elementwise(Function):
         """h(v) and h'(v)."""
 
     def value(self, v: Tensor) -> Tensor:
-        """h(v) alone."""
         return self.value_and_slope(v)[0]
 
     def value_range(self, v: Interval) -> Interval:
         """The image of an interval under h, which is monotone."""
         low = widened(self.value_and_slope(v.low)[0], -1, self.floor, self.ceiling)
         high = widened(self.value_and_slope(v.high)[0], +1, self.floor, self.ceiling)
-        sign = torch.full_like(v.sign, int(self.floor == 0))
-        return Interval.of(low, high, torch.where(sign != 0, sign, self._kept_sign(v)))
+        at_zero = float(self.value_and_slope(torch.zeros((), dtype=torch.float64))[0])
+        positive, kept = self.floor == 0, at_zero == 0  # h(0) = 0 keeps strict signs
+        sign = torch.full_like(v.sign, int(positive))
+        return Interval.of(low, high, v.sign if kept and not positive else sign)
 
     def slope_range(self, v: Interval) -> Interval:
         """The range of h' over an interval; h' > 0 everywhere."""
-        candidates = [self.value_and_slope(end)[1] for end in (v.low, v.high)]
-        for place in self.peaks:
-            at = torch.maximum(torch.minimum(torch.full_like(v.low, place), v.high), v.low)
-            candidates.append(self.value_and_slope(at)[1])
-        slopes = torch.stack(candidates)
-        low, high = slopes.amin(0), slopes.amax(0)
-        positive = (low >= 0).to(v.sign.dtype)  # not so where a parameter of h breaks its promise
-        least = torch.where(low >= 0, 0.0, -INF)
-        return Interval.of(
-            widened(low, -1, -INF, INF).maximum(least), widened(high, +1, -INF, INF), positive
-        )
-
-    def _kept_sign(self, v: Interval) -> Tensor:
-        """h(0) = 0 keeps strict signs."""
-        at_zero = float(self.value_and_slope(torch.zeros((), dtype=torch.float64))[0])
-        return v.sign if at_zero == 0 else torch.zeros_like(v.sign)
+        peaks = (torch.full_like(v.low, peak).clamp(v.low, v.high) for peak in self.peaks)
+        slopes = [self.value_and_slope(at)[1] for at in (v.low, v.high, *peaks)]
+        low, high = torch.stack(slopes).aminmax(dim=0)
+        positive = low >= 0  # not so where a parameter of h breaks its promise
+        least = widened(low, -1, -INF, INF).maximum(torch.where(positive, 0.0, -INF))
+        return Interval.of(least, widened(high, +1, -INF, INF), positive.to(v.sign.dtype))
 
     def __str__(self) -> str:
         return f"the activation {type(self).__name__}"
 
 
 class ELU(Elementwise):
-    r"""v for v > 0, exp(v) − 1 otherwise; slope exp(min(v, 0)).
-
-    Examples:
-        >>> ELU().value_and_slope(torch.tensor([2.0, 0.0]))
-        (tensor([2., 0.]), tensor([1., 1.]))
-    """
+    """v for v > 0, exp(v) − 1 otherwise; slope exp(min(v, 0))."""
 
     floor = -1.0
 

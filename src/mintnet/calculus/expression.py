@@ -5,101 +5,84 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 from torch import Tensor
 
+from mintnet.calculus.conditioner import Conditioner, MonotoneMap
+from mintnet.calculus.elementwise import Elementwise
+from mintnet.calculus.linear import LinearMap
 from mintnet.calculus.ordering import Ordering, common
-from mintnet.calculus.quantity import Quantity
-
-if TYPE_CHECKING:
-    from mintnet.calculus.conditioner import Conditioner
-    from mintnet.calculus.elementwise import Elementwise
-    from mintnet.calculus.linear import LinearMap
-    from mintnet.calculus.monotone import MonotoneMap
-
-
-Q = TypeVar("Q", bound=Quantity)
+from mintnet.calculus.quantity import Q, Quantity
 
 
 class Operation(Enum):
-    """What one node of an expression does with its sources."""
+    """What a node does with its sources: the name of the method of `Quantity` that does it."""
 
     INPUT = "input"
-    LINEAR = "linear"
-    ELEMENTWISE = "elementwise"
-    CONDITION = "condition"
-    MONOTONE = "monotone"
+    LINEAR = "through"
+    ELEMENTWISE = "apply"
+    CONDITION = "conditioned"
+    MONOTONE = "through_monotone"
     ADD = "add"
     MULTIPLY = "multiply"
     SCALE = "scale"
     SHIFT = "shift"
 
 
-RULES = {
-    Operation.LINEAR: ("through", "linear"),
-    Operation.ELEMENTWISE: ("apply", "function"),
-    Operation.MONOTONE: ("through_monotone", "monotone"),
-    Operation.SCALE: ("scale", "constant"),
-    Operation.SHIFT: ("shift", "constant"),
-}
-"""What to call on one source, and with which part of the node."""
-
-
 @dataclass(frozen=True, eq=False)
 class Expression(Quantity):
     """One node of the expression graph of a function.
+
+    ``part`` is what its operation takes beside the sources: a linear map, a function, a network
+    (of which the node is one ``output``) or a constant.
 
     Examples:
         >>> from mintnet.calculus import Tanh
         >>> y = trace(lambda x: 2.0 * x + Tanh()(x))
         >>> [node.operation.value for node in y.nodes()]
-        ['input', 'scale', 'elementwise', 'add']
+        ['input', 'scale', 'apply', 'add']
     """
 
     operation: Operation
     sources: tuple[Expression, ...] = ()
-    linear: LinearMap | None = None
-    function: Elementwise | None = None
-    conditioner: Conditioner | None = None
-    monotone: MonotoneMap | None = None
-    output: int = 0
-    constant: Tensor | float = 0.0
     ordering: Ordering | None = None
+    part: Any = None
+    output: int = 0
 
     def through(self, linear: LinearMap) -> Expression:
-        return self._then(Operation.LINEAR, linear.ordering, linear=linear)
+        return self._then(Operation.LINEAR, linear.ordering, linear)
 
     def apply(self, function: Elementwise) -> Expression:
-        return self._then(Operation.ELEMENTWISE, None, function=function)
+        return self._then(Operation.ELEMENTWISE, None, function)
 
     def conditioned(self, conditioner: Conditioner) -> tuple[Expression, ...]:
-        operation, ordering = Operation.CONDITION, conditioner.ordering
         return tuple(
-            self._then(operation, ordering, conditioner=conditioner, output=output)
+            self._then(Operation.CONDITION, conditioner.ordering, conditioner, output)
             for output in range(conditioner.outputs)
         )
 
     def through_monotone(self, function: MonotoneMap) -> Expression:
-        return self._then(Operation.MONOTONE, function.ordering, monotone=function)
+        return self._then(Operation.MONOTONE, function.ordering, function)
 
     def add(self, other: Expression) -> Expression:
-        return self._then(Operation.ADD, other.ordering, other)
+        ordering = common(self.ordering, other.ordering)
+        return Expression(Operation.ADD, (self, other), ordering)
 
     def multiply(self, other: Expression) -> Expression:
-        return self._then(Operation.MULTIPLY, other.ordering, other)
+        ordering = common(self.ordering, other.ordering)
+        return Expression(Operation.MULTIPLY, (self, other), ordering)
 
     def scale(self, factor: Tensor | float) -> Expression:
-        return self._then(Operation.SCALE, None, constant=factor)
+        return self._then(Operation.SCALE, None, factor)
 
     def shift(self, offset: Tensor | float) -> Expression:
-        return self._then(Operation.SHIFT, None, constant=offset)
+        return self._then(Operation.SHIFT, None, offset)
 
     def _then(
-        self, operation: Operation, ordering: Ordering | None, *others: Expression, **part: Any
+        self, operation: Operation, ordering: Ordering | None, part: Any, output: int = 0
     ) -> Expression:
-        ordering = common(self.ordering, ordering)
-        return Expression(operation, (self, *others), ordering=ordering, **part)
+        return Expression(operation, (self,), common(self.ordering, ordering), part, output)
 
     def nodes(self) -> list[Expression]:
         """All nodes that this one needs, itself last; sources come before what uses them."""
@@ -118,17 +101,14 @@ class Expression(Quantity):
         found: dict[Expression, Any] = {}
         networks: dict[tuple[Expression, int], tuple[Any, ...]] = {}
         for node in self.nodes():
-            v, *rest = [found[source] for source in node.sources] or [x]
-            if node.operation in RULES:
-                rule, part = RULES[node.operation]
-                v = getattr(v, rule)(getattr(node, part))
-            elif node.conditioner is not None:
-                key = node.sources[0], id(node.conditioner)
+            v, *others = [found[source] for source in node.sources] or [x]
+            if node.operation is Operation.CONDITION:  # run once for all its outputs
+                key = node.sources[0], id(node.part)
                 if key not in networks:
-                    networks[key] = v.conditioned(node.conditioner)
+                    networks[key] = v.conditioned(node.part)
                 v = networks[key][node.output]
-            elif rest:
-                v = v.add(*rest) if node.operation is Operation.ADD else v.multiply(*rest)
+            elif node.operation is not Operation.INPUT:
+                v = getattr(v, node.operation.value)(*others or (node.part,))
             found[node] = v
         return v  # type: ignore[no-any-return]
 

@@ -20,11 +20,6 @@ class Interval:
     ``sign`` is +1 or −1 where every member is strictly of that sign, even if the bound itself is
     0 (exp is positive although its infimum is 0), and 0 where nothing is known. 0 · ∞ counts as
     0, since infinity stands for "arbitrarily large", never for a member.
-
-    Examples:
-        >>> x = Interval.of(torch.tensor([-1.0]), torch.tensor([2.0]))
-        >>> (x * x).low, (x + x).high
-        (tensor([-2.], dtype=torch.float64), tensor([4.], dtype=torch.float64))
     """
 
     low: Tensor
@@ -49,11 +44,9 @@ class Interval:
         return Interval(low, high, known)
 
     @staticmethod
-    def point(value: Tensor | float, shape: torch.Size | None = None) -> Interval:
-        """The interval that holds one number."""
+    def point(value: Tensor | float) -> Interval:
         exact = torch.as_tensor(value, dtype=torch.float64, device="cpu").detach()
         exact = torch.where(exact.isinf(), float("nan"), exact)  # no number: nothing is known
-        exact = exact if shape is None else exact.expand(shape)
         return Interval.of(exact, exact)
 
     @staticmethod
@@ -97,29 +90,27 @@ def linear_image(
     def total(of_low: Tensor, of_high: Tensor) -> Tensor:
         return apply(of_low, up) + apply(of_high, down)
 
-    def count(of_up: Tensor, of_down: Tensor) -> Tensor:
-        return apply(of_up.double(), (up > 0).double()) + apply(
-            of_down.double(), (down < 0).double()
-        )
+    def any_of(of_up: Tensor, of_down: Tensor) -> Tensor:
+        signs = (up > 0).double(), (down < 0).double()
+        return apply(of_up.double(), signs[0]) + apply(of_down.double(), signs[1]) > 0
 
-    low, high = _finite(interval.low), _finite(interval.high)
+    low, high = (torch.where(end.isinf(), 0.0, end) for end in (interval.low, interval.high))
     terms = weight[0].numel()
-    unit = 2.0**-53
-    share = 4 * terms * unit / (1 - 4 * terms * unit)
+    share = 4 * terms * 2.0**-53 / (1 - 4 * terms * 2.0**-53)
     error = share * apply(torch.maximum(low.abs(), high.abs()), weight.abs())
     # Each product may underflow, and then each of the few roundings that follow.
     touched = apply((~interval.zero).double(), (weight != 0).double()) > 0
     error = error + 4 * (terms + 1) * TINIEST * touched.double()
     lowest, highest = total(low, high) - error, total(high, low) + error
-    can_be_negative = count(interval.low < 0, interval.high > 0) > 0
-    can_be_positive = count(interval.high > 0, interval.low < 0) > 0
+    can_be_negative = any_of(interval.low < 0, interval.high > 0)
+    can_be_positive = any_of(interval.high > 0, interval.low < 0)
     lowest, highest = lowest.nan_to_num(-INF, INF, -INF), highest.nan_to_num(INF, INF, -INF)
     lowest = torch.where(can_be_negative, lowest, lowest.clamp(min=0))
     highest = torch.where(can_be_positive, highest, highest.clamp(max=0))
-    lowest = torch.where(count(interval.low == -INF, interval.high == INF) > 0, -INF, lowest)
-    highest = torch.where(count(interval.high == INF, interval.low == -INF) > 0, INF, highest)
-    positive = (count(interval.sign > 0, interval.sign < 0) > 0) & ~can_be_negative
-    negative = (count(interval.sign < 0, interval.sign > 0) > 0) & ~can_be_positive
+    lowest = torch.where(any_of(interval.low == -INF, interval.high == INF), -INF, lowest)
+    highest = torch.where(any_of(interval.high == INF, interval.low == -INF), INF, highest)
+    positive = any_of(interval.sign > 0, interval.sign < 0) & ~can_be_negative
+    negative = any_of(interval.sign < 0, interval.sign > 0) & ~can_be_positive
     return Interval.of(lowest, highest, positive.to(torch.int8) - negative.to(torch.int8))
 
 
@@ -127,10 +118,6 @@ def widened(value: Tensor, towards: float, floor: float, ceiling: float) -> Tens
     """A computed function value moved outwards past its rounding, within its analytic range."""
     moved = value + (16 * 2.0**-52 * value.abs() + 16 * TINIEST) * (1 if towards > 0 else -1)
     return torch.where(value.isinf(), value, moved).clamp(floor, ceiling)
-
-
-def _finite(bound: Tensor) -> Tensor:
-    return torch.where(bound.isinf(), torch.zeros_like(bound), bound)
 
 
 def _add_down(a: Tensor, b: Tensor) -> Tensor:
@@ -149,4 +136,4 @@ def _multiply_down(a: Tensor, b: Tensor) -> Tensor:
     exact = (a.abs() == 1) | (b.abs() == 1) | product.isinf()
     lower = torch.nextafter(product, torch.full_like(product, -INF))
     product = torch.where(exact, product, lower)
-    return torch.where((a == 0) | (b == 0), torch.zeros_like(product), product)
+    return torch.where((a == 0) | (b == 0), 0.0, product)

@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mintnet.calculus.function import Function
 from mintnet.calculus.masks import conv_mask, dense_mask
 from mintnet.calculus.ordering import Ordering
-from mintnet.calculus.quantity import Quantity
-
-Q = TypeVar("Q", bound=Quantity)
+from mintnet.calculus.quantity import Function, Q
 
 
 @dataclass(frozen=True)
@@ -33,12 +30,11 @@ class LinearMap(ABC):
     dimensions: ClassVar[int]
 
     @abstractmethod
-    def apply(self, data: Tensor, weight: Tensor | None = None) -> Tensor:
-        """W v, without the bias; with another weight of the same shape if one is given."""
+    def apply(self, data: Tensor, weight: Tensor) -> Tensor:
+        """The map with another weight of the same shape, and without the bias."""
 
     def __call__(self, data: Tensor) -> Tensor:
-        """W v + b."""
-        image = self.apply(data)
+        image = self.apply(data, self.weight)
         if self.bias is None:
             return image
         return image + self.bias.to(data.dtype).reshape(-1, *(1,) * (data.dim() - 2))
@@ -50,11 +46,6 @@ class LinearMap(ABC):
     @abstractmethod
     def mask(self) -> Tensor:
         """Where a triangular map may have weights, of the shape of the weight."""
-
-    def require_triangular(self) -> None:
-        """Raise unless all weights outside the mask are 0."""
-        if bool((self.weight.detach().cpu()[~self.mask()] != 0).any()):
-            raise ValueError(f"{self} is not triangular in the {self.ordering}: mask its weights")
 
     def diagonal(self) -> Tensor:
         """The weights between copies of the same coordinate, (groups, copies_out, copies_in)."""
@@ -68,16 +59,39 @@ def blocks_of(matrix: Tensor, groups: int) -> Tensor:
     return blocks.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
 
 
+def constrained(
+    w2: Tensor, w1: Tensor, w3: Tensor, channels: int, mask: Tensor | None = None
+) -> Tensor:
+    """V² (Eq. 4): W² with diag(V²ᵢⱼ) given the sign of diag(W³ᵢ) diag(W¹ⱼ), other taps untouched.
+
+    |w| s = w · (sign(w) s), and signs have no gradient: so mask and constraint are one factor of
+    W², and one product forward and one backward are all that they cost. W¹ and W³ are masked, W²
+    too unless its ``mask`` is given.
+
+    Shapes: w1 (C·K, C, R, R), w2 (C·K, C·K, R, R), w3 (C, C·K, R, R).
+    """
+    r = w2.shape[-1] // 2
+    with torch.no_grad():
+        # diag(W¹ⱼ) and diag(W³ᵢ), one for each hidden channel
+        own1 = blocks_of(w1[:, :, r, r], channels).reshape(-1).sign()
+        own3 = blocks_of(w3[:, :, r, r], channels).reshape(-1).sign()
+        signs = w2[:, :, r, r].sign() * own3[:, None] * own1[None, :]
+        group = torch.arange(len(own1), device=w2.device) // (len(own1) // channels)
+        centre = torch.arange(w2[0, 0].numel(), device=w2.device) == w2[0, 0].numel() // 2
+        changed = (group[:, None] == group[None, :])[:, :, None, None] & centre.view_as(w2[0, 0])
+        kept = torch.ones_like(w2) if mask is None else mask.to(w2.dtype)
+        factor = torch.where(changed, signs[:, :, None, None], kept)
+    return w2 * factor
+
+
 @dataclass(frozen=True)
 class Convolution(LinearMap):
     """A masked convolution with its weights given: (G * out, G * in, R, R), stride 1, padded."""
 
     dimensions = 3
 
-    def apply(self, data: Tensor, weight: Tensor | None = None) -> Tensor:
-        radius = self.weight.shape[-1] // 2
-        weight = (self.weight if weight is None else weight).to(data.dtype)
-        return F.conv2d(data, weight, padding=radius)
+    def apply(self, data: Tensor, weight: Tensor) -> Tensor:
+        return F.conv2d(data, weight.to(data.dtype), padding=weight.shape[-1] // 2)
 
     def centre(self) -> Tensor:
         radius = self.weight.shape[-1] // 2
@@ -91,7 +105,7 @@ class Convolution(LinearMap):
         return conv_mask(self.groups, *copies, size, self.ordering.upper, self.ordering.name)
 
     def __str__(self) -> str:
-        out, into, size = self.weight.shape[0], self.weight.shape[1], self.weight.shape[-1]
+        out, into, size, _ = self.weight.shape
         return f"the masked {size}×{size} convolution from {into} to {out} channels"
 
 
@@ -101,8 +115,8 @@ class Dense(LinearMap):
 
     dimensions = 1
 
-    def apply(self, data: Tensor, weight: Tensor | None = None) -> Tensor:
-        return data @ (self.weight if weight is None else weight).to(data.dtype).T
+    def apply(self, data: Tensor, weight: Tensor) -> Tensor:
+        return data @ weight.to(data.dtype).T
 
     def centre(self) -> Tensor:
         return self.weight
@@ -134,7 +148,6 @@ class _Masked(Function):
             nn.init.uniform_(self.bias, -bound, bound)
 
     def linear_map(self) -> LinearMap:
-        """The map for the weights as they are."""
         return self.kind(self.weight * self.mask, self.bias, self.groups, self.ordering)
 
     def forward(self, x: Q) -> Q:
@@ -146,8 +159,7 @@ class MaskedConv2d(_Masked):
 
     Args:
         channels: C, the channels of the input of the whole function.
-        copies_in: how many copies of each channel come in.
-        copies_out: how many copies of each channel go out.
+        copies_in, copies_out: how many copies of each channel come in and go out.
         kernel_size: R, odd.
         upper: see later entries instead of earlier ones.
         bias: add a constant to each output channel.

@@ -11,9 +11,7 @@ from torch import Tensor
 
 
 def causal_taps(kernel_size: int, upper: bool = False) -> Tensor:
-    """The taps of a channel on itself: rows above the centre, and its row up to the centre.
-
-    Shape: (R, R), boolean.
+    """The taps of a channel on itself, (R, R): rows above the centre, and its row up to the centre.
 
     Examples:
         >>> causal_taps(3).int()
@@ -30,8 +28,6 @@ def causal_taps(kernel_size: int, upper: bool = False) -> Tensor:
 def channel_mask(channels: int, kernel_size: int, upper: bool = False) -> Tensor:
     r"""The mask M of Eq. 7: output channel i sees channels j < i wholly and itself causally.
 
-    .. code-block:: text
-
         M[i, j, m, n] = 1   if j < i,  or  j = i and (m, n) not after the centre
                         0   otherwise
 
@@ -44,8 +40,8 @@ def channel_mask(channels: int, kernel_size: int, upper: bool = False) -> Tensor
         [[1, 1], [0, 1]]
     """
     check_positive(channels=channels)
-    out = torch.arange(channels).reshape(-1, 1, 1, 1)
-    into = torch.arange(channels).reshape(1, -1, 1, 1)
+    into = torch.arange(channels)[:, None, None]
+    out = into[:, None]
     earlier = into > out if upper else into < out
     return earlier | ((into == out) & causal_taps(kernel_size, upper))
 
@@ -53,12 +49,10 @@ def channel_mask(channels: int, kernel_size: int, upper: bool = False) -> Tensor
 def pixel_mask(channels: int, kernel_size: int, upper: bool = False) -> Tensor:
     r"""The mask of the pixel order: earlier pixels wholly, and at its own pixel channels j ≤ i.
 
-    .. code-block:: text
-
         M[i, j, m, n] = 1   if (m, n) is before the centre,  or  is the centre and j ≤ i
                         0   otherwise
 
-    The upper variant is its mirror image in channel, row and column. Shape: (C, C, R, R), boolean.
+    Mirrored for ``upper``, and of the same shape, as in `channel_mask`.
 
     Examples:
         >>> pixel_mask(2, 3)[0].int().flatten(1).tolist()

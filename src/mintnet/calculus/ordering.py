@@ -19,8 +19,6 @@ class Ordering:
     A map is triangular in an ordering when each output entry depends only on input entries of
     the same rank or earlier. The names say how an image is read:
 
-    .. code-block:: text
-
         raster         channel by channel, in each row by row, column by column
         pixel          row by row, column by column, at each pixel channel by channel
         row, column    row by row (or column by column), all channels of one together
@@ -47,8 +45,8 @@ class Ordering:
         """The position of every coordinate in this order, an integer tensor of ``shape``."""
         rank = torch.arange(torch.Size(shape).numel()).reshape(shape)
         if self.name == "checkerboard":
-            squares = checkerboard(shape).expand(shape)
-            rank = (rank + squares * rank.numel()).flatten().argsort().argsort().reshape(shape)
+            rank = rank + checkerboard(shape) * rank.numel()
+            rank = rank.flatten().argsort().argsort().reshape(shape)
         elif self.name in AXES and len(shape) == 3:
             axes = AXES[self.name]
             read = torch.arange(rank.numel()).reshape([shape[axis] for axis in axes])
@@ -68,12 +66,7 @@ ORDERS = ("raster", *AXES, "checkerboard")
 def checkerboard(shape: tuple[int, ...]) -> Tensor:
     """The squares of a checkerboard: the parity of row + column, or of a vector's index.
 
-    Shape: one that broadcasts to ``shape``; integers 0 and 1.
-
-    Examples:
-        >>> checkerboard((3, 2, 3))
-        tensor([[[0, 1, 0],
-                 [1, 0, 1]]])
+    Integers 0 and 1, of a shape that broadcasts to ``shape``.
     """
     if len(shape) == 1:
         return torch.arange(shape[0]) % 2
@@ -81,20 +74,11 @@ def checkerboard(shape: tuple[int, ...]) -> Tensor:
     return ((row[:, None] + column) % 2).expand(1, -1, -1).clone()
 
 
-LOWER = Ordering(upper=False)
-UPPER = Ordering(upper=True)
+LOWER, UPPER = Ordering(upper=False), Ordering(upper=True)
 
 
 def common(first: Ordering | None, second: Ordering | None) -> Ordering | None:
-    """The ordering of a combination; ``None`` (a diagonal Jacobian) agrees with every ordering.
-
-    Examples:
-        >>> common(None, LOWER)
-        Ordering(upper=False, name='raster')
-        >>> common(LOWER, UPPER)
-        Traceback (most recent call last):
-        mintnet.calculus.ordering.OrderingError: one value cannot be both in the lower raster ordering and in the upper raster ordering: its Jacobian would not be triangular. Let the two meet in a Chain of bijections instead.
-    """  # noqa: E501
+    """The ordering of a combination; ``None`` (a diagonal Jacobian) agrees with every ordering."""
     if first is None or second is None or first == second:
         return first if second is None else second
     raise OrderingError(

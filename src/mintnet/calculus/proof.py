@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import Any
+from enum import Enum, IntEnum
+from types import FunctionType, MethodType
+from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from mintnet.calculus.expression import Expression, trace
-from mintnet.calculus.fingerprint import Fingerprint
+from mintnet.calculus.expression import Operation, trace
 from mintnet.calculus.interval import INF, TINIEST
 from mintnet.calculus.range import unbounded
+
+PLAIN = str | int | float | complex | bytes | Enum | type
+FOREIGN = ("abc", "builtins", "collections", "enum", "functools", "mintnet", "torch", "typing")
+"""Packages whose classes and functions are not looked into; objects of theirs are."""
+HOOKS = frozenset(name for name, held in vars(nn.Module()).items() if "hooks" in name)
+"""Attributes that matter where they are not empty."""
 
 
 class Verdict(IntEnum):
@@ -73,7 +80,6 @@ class Proof:
 
     @property
     def message(self) -> str:
-        """The verdict in a sentence."""
         if self.injective:
             word = "onto" if self.onto else "injective only (some targets have no preimage)"
             low, high = self.low.min().item(), self.high.max().item()
@@ -100,9 +106,7 @@ class Proof:
 def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
     """Prove, from ranges of values and slopes over all inputs, what a function is.
 
-    Args:
-        function: anything written with the calculus. It is traced, twice, and the trace is proved.
-        shape: the shape of one sample, (C, H, W) or (D,).
+    It is anything written with the calculus, traced twice; ``shape`` is that of one sample.
 
     Examples:
         >>> from mintnet.calculus import Identity, Softplus
@@ -119,9 +123,12 @@ def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
     with torch.no_grad(), _gradual_underflow():
         root = trace(function)
         made_of = Fingerprint(*root.nodes()).kept()
-        if (fault := _fault(root)) is not None:
-            none, bound = torch.zeros(shape, dtype=torch.int8), torch.full(shape, INF).double()
-            return Proof(none, -bound, bound, none, fault, -bound, bound, made_of)
+        for node in root.nodes():
+            constant = node.operation in (Operation.SCALE, Operation.SHIFT)
+            if not Fingerprint(torch.as_tensor(node.part) if constant else node.part).finite:
+                fault = f"{'a constant' if constant else node.part} holds NaN or infinite numbers"
+                none, bound = torch.zeros(shape, dtype=torch.int8), torch.full(shape, INF).double()
+                return Proof(none, -bound, bound, none, fault, -bound, bound, made_of)
         if not made_of.same(Fingerprint(*trace(function).nodes())):
             raise ValueError(
                 "the function is another one each time that it is called, so that nothing can be "
@@ -134,23 +141,12 @@ def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
             f"a bijection keeps the shape of its input; {shape} became "
             f"{tuple(slope.low.shape[1:])}. End with one copy of each channel (copies_out=1)."
         )
-    bounded_away = (slope.low > 0) | (slope.high < 0)
     signed = slope.sign != 0
-    onto = bounded_away | (image.affine & signed)
-    verdict = signed.to(torch.int8) + (onto & signed).to(torch.int8)
+    onto = signed & ((slope.low > 0) | (slope.high < 0) | image.affine)
+    verdict = (signed.to(torch.int8) + onto.to(torch.int8))[0]
     blame = None if bool(signed.all()) else image.blame
-    values = image.value.low[0], image.value.high[0]
-    bounds = slope.low[0], slope.high[0], slope.sign[0]
-    return Proof(verdict[0], *bounds, blame, *values, made_of)
-
-
-def _fault(root: Expression) -> str | None:
-    """The first part that holds a number which is none, or None."""
-    for node in root.nodes():
-        part = node.linear or node.function or node.conditioner or node.monotone
-        if not Fingerprint(part, torch.as_tensor(node.constant)).finite:
-            return f"{part or 'a constant'} holds NaN or infinite numbers"
-    return None
+    values, bounds = (image.value.low[0], image.value.high[0]), (slope.low[0], slope.high[0])
+    return Proof(verdict, *bounds, slope.sign[0], blame, *values, made_of)
 
 
 @contextmanager
@@ -162,3 +158,87 @@ def _gradual_underflow() -> Iterator[None]:
         yield
     finally:
         torch.set_flush_denormal(flushed)
+
+
+class Fingerprint:
+    """All tensors, and everything else, that some objects hold and read.
+
+    They are searched through attributes, containers, closures, default arguments, methods, and the
+    global data that functions name. Equal fingerprints belong to equal functions. Tensors are
+    compared entry by entry, since writes to ``tensor.data`` leave no other trace.
+    """
+
+    def __init__(self, *parts: object) -> None:
+        self.facts: list[object] = []
+        self.tensors: list[Tensor] = []
+        self._seen: dict[int, tuple[int, object]] = {}  # holds what it has seen: ids stay theirs
+        self._add_all(parts)
+        self._seen.clear()
+
+    @property
+    def finite(self) -> bool:
+        return all(bool(tensor.isfinite().all()) for tensor in self.tensors)
+
+    def same(self, other: Fingerprint) -> bool:
+        if self.facts != other.facts or len(self.tensors) != len(other.tensors):
+            return False
+        return all(
+            a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
+            for a, b in zip(self.tensors, other.tensors, strict=True)
+        )
+
+    def kept(self) -> Self:
+        """The same, with copies of the tensors that nobody can change."""
+        self.tensors = [tensor.detach().clone() for tensor in self.tensors]
+        return self
+
+    def _add_all(self, values: Iterable[object]) -> None:
+        for value in values:
+            self._add(value)
+
+    def _add(self, value: Any) -> None:
+        if value is None or isinstance(value, PLAIN):
+            self.facts.append(value)
+        elif isinstance(value, Tensor) or hasattr(value, "__array__"):
+            self.tensors.append(torch.as_tensor(value))
+        elif id(value) in self._seen:
+            self.facts.append(("again", self._seen[id(value)][0]))
+        else:
+            self._seen[id(value)] = len(self._seen), value
+            self._open(value)
+
+    def _open(self, value: Any) -> None:
+        if isinstance(value, Mapping):
+            self.facts.append(tuple(value))
+            self._add_all(value.values())
+        elif isinstance(value, list | tuple | set | frozenset):
+            self._add_all((len(value), *value))
+        elif isinstance(value, MethodType):
+            self._add_all((value.__self__, value.__func__))
+        elif isinstance(value, functools.partial):
+            self._add_all((value.func, value.args, value.keywords))
+        elif isinstance(value, FunctionType):
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            named = (value.__globals__.get(name) for name in value.__code__.co_names)
+            data = [thing for thing in named if _is_data(thing)]
+            self.facts.append(value.__code__)
+            self._add_all((value.__defaults__, value.__kwdefaults__, cells, data))
+        elif not hasattr(value, "__dict__"):
+            self.facts.append(value)
+        else:
+            hooks = HOOKS if isinstance(value, nn.Module) else ()
+            state = {name: held for name, held in vars(value).items() if name not in hooks or held}
+            self._add_all((type(value), state))
+            own = (kind for kind in type(value).__mro__ if not _is_foreign(kind))
+            self._add_all(dict(vars(kind)) for kind in own)
+
+
+def _is_foreign(thing: type | FunctionType) -> bool:
+    return thing.__module__.partition(".")[0] in FOREIGN
+
+
+def _is_data(thing: object) -> bool:
+    """Whether a global is data, or a function of the same program that may read some."""
+    if isinstance(thing, FunctionType):
+        return not _is_foreign(thing)
+    return isinstance(thing, Tensor | int | float | list | tuple | dict | set | nn.Module)

@@ -1,19 +1,18 @@
-"""What flows through the calculus, and the rules that every kind of it obeys."""
+"""What flows through the calculus, and functions of it, with the rules of Proposition 1."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from mintnet.calculus.ordering import Ordering
 
 if TYPE_CHECKING:
-    from mintnet.calculus.conditioner import Conditioner
+    from mintnet.calculus.conditioner import Conditioner, MonotoneMap
     from mintnet.calculus.elementwise import Elementwise
     from mintnet.calculus.linear import LinearMap
-    from mintnet.calculus.monotone import MonotoneMap
 
 
 class Arithmetic(ABC):
@@ -49,43 +48,38 @@ class Quantity(Arithmetic):
 
     There are several kinds, and a function written once runs on all of them: numbers with their
     slopes (`Value`), bounds over all inputs (`Range`), and the traced expression itself
-    (`Expression`). Each kind says how it goes through a linear map and an element-wise function,
-    and how it is added, multiplied and scaled; the operators are shared.
+    (`Expression`). Each kind says how it goes ``through`` a triangular linear map, how an
+    element-wise function is ``apply``-ed, what the outputs of a network of strictly earlier
+    entries are (``conditioned``: each has slope 0), how it goes through a function that increases
+    in its own entry (``through_monotone``), and the rules of sums and products, with other
+    quantities (``add``, ``multiply``) and with constants (``scale``, ``shift``).
     """
 
     ordering: Ordering | None
 
     @abstractmethod
-    def through(self, linear: LinearMap) -> Self:
-        """The image under a triangular linear map."""
+    def through(self, linear: LinearMap) -> Self: ...
 
     @abstractmethod
-    def apply(self, function: Elementwise) -> Self:
-        """The image under an element-wise function."""
+    def apply(self, function: Elementwise) -> Self: ...
 
     @abstractmethod
-    def conditioned(self, conditioner: Conditioner) -> tuple[Self, ...]:
-        """The outputs of a network of strictly earlier entries, each with slope 0."""
+    def conditioned(self, conditioner: Conditioner) -> tuple[Self, ...]: ...
 
     @abstractmethod
-    def through_monotone(self, function: MonotoneMap) -> Self:
-        """The image under an increasing function with parameters from strictly earlier entries."""
+    def through_monotone(self, function: MonotoneMap) -> Self: ...
 
     @abstractmethod
-    def add(self, other: Self) -> Self:
-        """The rule of addition."""
+    def add(self, other: Self) -> Self: ...
 
     @abstractmethod
-    def multiply(self, other: Self) -> Self:
-        """The rule of the element-wise product."""
+    def multiply(self, other: Self) -> Self: ...
 
     @abstractmethod
-    def scale(self, factor: Tensor | float) -> Self:
-        """The product with a constant, element by element."""
+    def scale(self, factor: Tensor | float) -> Self: ...
 
     @abstractmethod
-    def shift(self, offset: Tensor | float) -> Self:
-        """The sum with a constant, element by element."""
+    def shift(self, offset: Tensor | float) -> Self: ...
 
     @classmethod
     def __torch_function__(cls, function: Any, *_: Any, **__: Any) -> Any:
@@ -104,13 +98,114 @@ class Quantity(Arithmetic):
         return self.scale(_constant(other))
 
 
-def fitting(constant: Tensor | float, event_shape: tuple[int, ...]) -> Tensor | float:
-    """A constant that fits samples of that shape, without a batch dimension of its own.
+Q = TypeVar("Q", bound=Quantity)
+
+
+class Function(nn.Module, Arithmetic):
+    r"""A function with a triangular Jacobian: a member of the set F of Proposition 1.
+
+    Write `forward` with the operators of the calculus and with other functions; its slope, its
+    log-determinant and its proof of invertibility then come with it. Functions combine as
+    values do, and ``g @ f`` is the composition g ∘ f.
 
     Examples:
-        >>> fitting(2.0, (3,))
-        2.0
+        >>> import torch
+        >>> from mintnet.calculus import MaskedLinear, Tanh, variable
+        >>> f = 2.0 * Identity() + Tanh() @ MaskedLinear(3)
+        >>> f(variable(torch.zeros(1, 3))).log_det().shape
+        torch.Size([1])
     """
+
+    @abstractmethod
+    def forward(self, x: Q) -> Q:
+        """The image of a quantity: a value, a range or an expression."""
+
+    def __add__(self, other: Function | Tensor | float) -> Function:
+        return Sum(self, other) if isinstance(other, Function) else Shifted(self, other)
+
+    def __mul__(self, other: Function | Tensor | float) -> Function:
+        return Product(self, other) if isinstance(other, Function) else Scaled(self, other)
+
+    def __matmul__(self, inner: Function) -> Function:
+        return Composition(self, inner)
+
+
+class Identity(Function):
+    """x ↦ x."""
+
+    def forward(self, x: Q) -> Q:
+        return x
+
+
+class _Pair(Function):
+    def __init__(self, first: Function, second: Function) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+
+
+class Sum(_Pair):
+    """The rule of addition: x ↦ f(x) + g(x)."""
+
+    def forward(self, x: Q) -> Q:
+        return self.first(x) + self.second(x)  # type: ignore[no-any-return]
+
+
+class Product(_Pair):
+    """The element-wise product: x ↦ f(x) · g(x)."""
+
+    def forward(self, x: Q) -> Q:
+        return self.first(x) * self.second(x)  # type: ignore[no-any-return]
+
+
+class _WithConstant(Function):
+    """A function and a constant: a number, or a tensor that moves and saves with the module."""
+
+    held: ClassVar[str]
+
+    def __init__(self, function: Function, constant: Tensor | float) -> None:
+        super().__init__()
+        self.function = function
+        if not isinstance(constant, Tensor | float | int):
+            raise TypeError(
+                f"expected a Function, a tensor or a number; got {type(constant).__name__}"
+            )
+        if isinstance(constant, Tensor) and not isinstance(constant, nn.Parameter):
+            self.register_buffer(self.held, constant)
+        else:
+            setattr(self, self.held, constant)
+
+
+class Scaled(_WithConstant):
+    """x ↦ λ f(x), with λ a number or one entry a coordinate."""
+
+    held = "factor"
+
+    def forward(self, x: Q) -> Q:
+        return self.function(x) * self.factor  # type: ignore[no-any-return]
+
+
+class Shifted(_WithConstant):
+    """x ↦ f(x) + c, with c a number or one entry a coordinate."""
+
+    held = "offset"
+
+    def forward(self, x: Q) -> Q:
+        return self.function(x) + self.offset  # type: ignore[no-any-return]
+
+
+class Composition(Function):
+    """The rule of composition: x ↦ g(f(x))."""
+
+    def __init__(self, outer: Function, inner: Function) -> None:
+        super().__init__()
+        self.outer, self.inner = outer, inner
+
+    def forward(self, x: Q) -> Q:
+        return self.outer(self.inner(x))  # type: ignore[no-any-return]
+
+
+def fitting(constant: Tensor | float, event_shape: tuple[int, ...]) -> Tensor | float:
+    """A constant that fits samples of that shape, without a batch dimension of its own."""
     if not isinstance(constant, Tensor) or constant.dim() == 0:
         return constant
     shape = tuple(constant.shape)
@@ -127,8 +222,8 @@ def fitting(constant: Tensor | float, event_shape: tuple[int, ...]) -> Tensor | 
 
 def check_groups(linear: LinearMap, groups: int | None, shape: tuple[int, ...]) -> None:
     """Raise unless a linear map fits a quantity of that shape (without its batch)."""
-    into, complex_weights = linear.weight.shape[1], linear.weight.is_complex()
-    if complex_weights or (linear.bias is not None and linear.bias.is_complex()):
+    into = linear.weight.shape[1]
+    if linear.weight.is_complex() or (linear.bias is not None and linear.bias.is_complex()):
         raise ValueError(f"{linear} has complex weights; the calculus is one of real numbers")
     if groups not in (None, linear.groups) or shape[0] != into or len(shape) != linear.dimensions:
         copies = into // linear.groups
@@ -155,6 +250,5 @@ def _constant(value: object) -> Tensor | float:
         return value
     if isinstance(value, float | int):
         return float(value)
-    raise TypeError(
-        f"expected a quantity of the calculus, a tensor or a number; got {type(value).__name__}"
-    )
+    kind = type(value).__name__
+    raise TypeError(f"expected a quantity of the calculus, a tensor or a number; got {kind}")

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from mintnet.calculus.conditioner import Conditioner, MonotoneMap
+from mintnet.calculus.elementwise import Elementwise
 from mintnet.calculus.interval import Interval, linear_image
+from mintnet.calculus.linear import LinearMap
 from mintnet.calculus.ordering import Ordering, common
 from mintnet.calculus.quantity import Quantity, check_groups, check_same_shape, fitting
 from mintnet.calculus.value import mix
-
-if TYPE_CHECKING:
-    from mintnet.calculus.conditioner import Conditioner
-    from mintnet.calculus.elementwise import Elementwise
-    from mintnet.calculus.linear import LinearMap
-    from mintnet.calculus.monotone import MonotoneMap
 
 
 @dataclass(frozen=True)
@@ -40,85 +36,80 @@ class Range(Quantity):
 
     def through(self, linear: LinearMap) -> Range:
         check_groups(linear, self.groups, tuple(self.value.low.shape[1:]))
-        linear.require_triangular()
-        weight = linear.weight.detach().cpu()
-        value = linear_image(self.value, weight, linear.apply)
+        if bool((linear.weight.detach().cpu()[~linear.mask()] != 0).any()):
+            raise ValueError(
+                f"{linear} is not triangular in the {linear.ordering}: mask its weights"
+            )
+        value = linear_image(self.value, linear.weight.detach().cpu(), linear.apply)
         if linear.bias is not None:
             bias = linear.bias.reshape(-1, *(1,) * (value.low.dim() - 2))
-            value = value + Interval.point(bias, value.low.shape)
+            value = value + Interval.point(bias)
         diagonal = linear.diagonal().detach().cpu().double()
         slope = linear_image(self.slope, diagonal, mix)
         curved = mix((~self.affine).double(), (diagonal != 0).double()) > 0
-        ordering = common(self.ordering, linear.ordering)
-        return self._result(value, slope, ~curved, ordering, f"{linear}: its terms", self)
+        return self._then(f"{linear}: its terms", value, slope, ~curved, linear)
 
     def apply(self, function: Elementwise) -> Range:
         value = function.value_range(self.value)
         slope = self.slope * function.slope_range(self.value)
-        return self._result(value, slope, slope.zero, self.ordering, f"{function}", self)
+        return self._then(f"{function}", value, slope, slope.zero)
 
     def conditioned(self, conditioner: Conditioner) -> tuple[Range, ...]:
         shape = tuple(self.value.low.shape[1:])
         conditioner.check(shape)
         ordering, constant = common(self.ordering, conditioner.ordering), torch.zeros(1, *shape)
-        value, slope, name = (
-            conditioner.value_range(shape),
-            Interval.point(constant),
-            str(conditioner),
-        )
+        value, slope = conditioner.value_range(shape), Interval.point(constant)
+        name = str(conditioner)
         image = Range(value, slope, constant == 0, ordering, groups=self.groups, maker=name)
         return (image,) * conditioner.outputs
 
     def through_monotone(self, function: MonotoneMap) -> Range:
-        shape = tuple(self.value.low.shape[1:])
+        shape, curved = tuple(self.value.low.shape[1:]), torch.zeros_like(self.affine)
         slope = self.slope * function.slope_range(shape)
-        value, ordering = function.value_range(shape), common(self.ordering, function.ordering)
-        curved = torch.zeros_like(self.affine)
-        return self._result(value, slope, curved, ordering, f"{function}", self)
+        return self._then(f"{function}", Interval.everything(shape), slope, curved, function)
 
     def add(self, other: Range) -> Range:
         check_same_shape(self.value.low, other.value.low, "add")
         value, slope = self.value + other.value, self.slope + other.slope
-        affine = self.affine & other.affine
-        ordering = common(self.ordering, other.ordering)
         what = f"the sum of slopes in {_span(self.slope)} and in {_span(other.slope)}"
-        return self._result(value, slope, affine, ordering, what, self, other)
+        return self._then(what, value, slope, self.affine & other.affine, other)
 
     def multiply(self, other: Range) -> Range:
         check_same_shape(self.value.low, other.value.low, "multiply")
-        value = self.value * other.value
         slope = self.slope * other.value + self.value * other.slope
         affine = (self.affine & other.slope.zero) | (other.affine & self.slope.zero)
-        ordering = common(self.ordering, other.ordering)
-        what = f"the product of {_factor(self)} and {_factor(other)}"
-        return self._result(value, slope, affine, ordering, what, self, other)
+        factors = (f"{part.maker} in {_span(part.value)}" for part in (self, other))
+        what = f"the product of {' and '.join(factors)}"
+        return self._then(what, self.value * other.value, slope, affine, other)
 
     def scale(self, factor: Tensor | float) -> Range:
         constant = Interval.point(fitting(factor, tuple(self.value.low.shape[1:])))
         value, slope = self.value * constant, self.slope * constant
-        affine = self.affine.expand_as(slope.low)
-        return self._result(value, slope, affine, self.ordering, "a factor of 0", self)
+        return self._then("a factor of 0", value, slope, self.affine.expand_as(slope.low))
 
     def shift(self, offset: Tensor | float) -> Range:
         offset = fitting(offset, tuple(self.value.low.shape[1:]))
         return replace(self, value=self.value + Interval.point(offset))
 
-    @staticmethod
-    def _result(
+    def _then(
+        self,
+        what: str,
         value: Interval,
         slope: Interval,
         affine: Tensor,
-        ordering: Ordering | None,
-        what: str,
-        *sources: Range,
+        other: Range | LinearMap | MonotoneMap | None = None,
     ) -> Range:
-        blame = next((source.blame for source in sources if source.blame), None)
+        """The range of ``what`` is made of this one, and of another range or map."""
+        ordering, blame, groups = self.ordering, self.blame, self.groups
+        if other is not None:
+            ordering = common(ordering, other.ordering)
+        if isinstance(other, Range):
+            blame, groups = blame or other.blame, groups or other.groups
         lost = (slope.sign == 0) & ~slope.zero  # a slope of exactly 0 blames nobody until the end
         if blame is None and bool(lost.any()):
-            where = lost.nonzero()[0].tolist()[1:]
-            part = slope.low[lost][0].item(), slope.high[lost][0].item()
-            blame = f"{what} at entry {tuple(where)} can have a slope in {_text(*part)}"
-        groups = next((source.groups for source in sources if source.groups), None)
+            where = tuple(lost.nonzero()[0].tolist()[1:])
+            ends = slope.low[lost][0].item(), slope.high[lost][0].item()
+            blame = f"{what} at entry {where} can have a slope in {_text(*ends)}"
         return Range(value, slope, affine, ordering, blame, groups)
 
 
@@ -132,10 +123,6 @@ def unbounded(shape: tuple[int, ...]) -> Range:
     """
     ones = torch.ones(1, *shape, dtype=torch.float64)
     return Range(Interval.everything(shape), Interval.point(ones), ones.bool(), groups=shape[0])
-
-
-def _factor(part: Range) -> str:
-    return f"{part.maker} in {_span(part.value)}"
 
 
 def _span(interval: Interval) -> str:

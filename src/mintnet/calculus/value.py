@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from mintnet.calculus.conditioner import Conditioner, MonotoneMap
+from mintnet.calculus.elementwise import Elementwise
+from mintnet.calculus.linear import LinearMap
 from mintnet.calculus.ordering import Ordering, common
 from mintnet.calculus.quantity import Quantity, check_groups, check_same_shape, fitting
-
-if TYPE_CHECKING:
-    from mintnet.calculus.conditioner import Conditioner
-    from mintnet.calculus.elementwise import Elementwise
-    from mintnet.calculus.linear import LinearMap
-    from mintnet.calculus.monotone import MonotoneMap
 
 
 @dataclass(frozen=True)
@@ -25,8 +21,6 @@ class Value(Quantity):
     r"""A value v(x) with its slope, the derivative of each entry in *its own* coordinate.
 
     The slope obeys the rules of dual numbers:
-
-    .. code-block:: text
 
         input            v = x                 slope 1
         masked linear    v = W u + b           slope diag(W) · slope(u)
@@ -75,15 +69,16 @@ class Value(Quantity):
 
     def add(self, other: Value) -> Value:
         check_same_shape(self.data, other.data, "add")
-        ordering = common(self.ordering, other.ordering)
-        data, slope = self.data + other.data, self.slope + other.slope
-        return Value(data, slope, ordering, self.groups or other.groups)
+        return self._with(other, self.data + other.data, self.slope + other.slope)
 
     def multiply(self, other: Value) -> Value:
         check_same_shape(self.data, other.data, "multiply")
         slope = self.slope * other.data + self.data * other.slope
+        return self._with(other, self.data * other.data, slope)
+
+    def _with(self, other: Value, data: Tensor, slope: Tensor) -> Value:
         ordering = common(self.ordering, other.ordering)
-        return Value(self.data * other.data, slope, ordering, self.groups or other.groups)
+        return Value(data, slope, ordering, self.groups or other.groups)
 
     def scale(self, factor: Tensor | float) -> Value:
         factor = fitting(factor, tuple(self.data.shape[1:]))
@@ -128,10 +123,6 @@ def mix(slope: Tensor, diagonal: Tensor) -> Tensor:
     """Σ_j D[c, i, j] · slope[b, c, j, ...]: slopes meet copies of their own group alone.
 
     Shapes: slope (batch, groups * copies_in, ...), diagonal (groups, copies_out, copies_in).
-
-    Examples:
-        >>> mix(torch.tensor([[1.0, 2.0]]), torch.tensor([[[1.0, 1.0]]]))
-        tensor([[3.]])
     """
     batch, groups, copies_in = slope.shape[0], diagonal.shape[0], diagonal.shape[2]
     pixels = math.prod(slope.shape[2:])

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mintnet import calculus
-from mintnet.bijections.chain import Chain
-from mintnet.bijections.inverse import Inverse
+from mintnet.bijections.chain import Chain, Inverse
 from mintnet.bijections.triangular import Q
 from mintnet.calculus import Conditioner, MaskedConv2d, MaskedLinear, Ordering, variable
 from mintnet.calculus.masks import check_positive

@@ -1,18 +1,10 @@
 """Solvers for triangular systems: each returns a `Solution` that says how good it is."""
 
 from mintnet.solvers.auto import Auto
-from mintnet.solvers.base import (
-    REMEDY,
-    ChannelBlocks,
-    Evaluate,
-    Solver,
-    StructureError,
-    System,
-)
+from mintnet.solvers.base import REMEDY, ChannelBlocks, Evaluate, Solver, StructureError, System
 from mintnet.solvers.bisection import Bisection
-from mintnet.solvers.fixed_point import FixedPoint
+from mintnet.solvers.fixed_point import FixedPoint, ResidualIteration
 from mintnet.solvers.gradient import attach_gradient
-from mintnet.solvers.residual import ResidualIteration
 from mintnet.solvers.solution import InversionError, Solution, Status, relative_residual
 from mintnet.solvers.verified import REALS, TOLERANCES, InFloat64, verified
 from mintnet.solvers.wavefront import Wavefront

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,24 +11,18 @@ from torch import Tensor
 from mintnet.solvers.base import ChannelBlocks, Solver, StructureError, System, sorted_by
 from mintnet.solvers.bisection import Bisection
 from mintnet.solvers.fixed_point import FixedPoint
-from mintnet.solvers.solution import Solution, merged
+from mintnet.solvers.solution import Solution, improved
 from mintnet.solvers.wavefront import Wavefront
 
 WORK_PER_LEVEL = {"cpu": 1.2e8, "cuda": 5e10}
-"""Operations that take as long as the overhead of one level of the wavefront, by device.
-
-Measured with the shipped models: 1 to 3.5 ms on one core that does 74 GFLOP/s; on an H200
-estimated from 2.5 ms of launches at 20 TFLOP/s.
-"""
-
+"""Operations that take as long as the overhead of one level of the wavefront: 1 to 3.5 ms measured
+on one core that does 74 GFLOP/s; on an H200 estimated from 2.5 ms of launches at 20 TFLOP/s."""
 WAVEFRONT_PASSES = 3
 """What the wavefront costs beside its levels, in evaluations of f."""
 
 MOST_STEPS = 200
 POLISHING_STEPS = 4
 """Steps of a whole layer from a point where each of its blocks is solved; most need one."""
-
-Attempt = Callable[[System, Tensor, Tensor, Tensor], Solution | None]
 
 BISECTABLE = 512
 """Coordinates of a sample up to which bisection is worth its time: it costs D² evaluations."""
@@ -53,24 +46,22 @@ class Auto(Solver):
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         cost, blocks = wavefront_cost(system, z), system.blocks()
-        start, before = None, torch.zeros(len(z), dtype=torch.long, device=z.device)
-        if blocks is not None:
+        if blocks is None:
+            solution = _newton(cost, 1)._solve(system, z, scale)
+        else:
             start, before = _block_by_block(blocks, cost, z, scale)
-        solution = _newton(cost, 1, start)._solve(system, z, scale, start)
-        solution = replace(
-            solution, steps=solution.steps + before, evaluations=solution.evaluations + before
-        )
-        attempts: tuple[Attempt, ...] = (_wavefront, _polish, _bisection)
-        for attempt in attempts:
+            newton = FixedPoint(max_steps=POLISHING_STEPS, damped=True)
+            solution = newton._solve(system, z, scale, start)
+            steps, evaluations = solution.steps + before, solution.evaluations + before
+            solution = replace(solution, steps=steps, evaluations=evaluations)
+        for attempt in (_wavefront, _polish, _bisection):
             left = ~solution.converged
             if not bool(left.any()):
                 break
             rest = attempt(system.rows(left), z[left], scale[left], solution.value[left])
             if rest is None:
                 break
-            better = rest.converged | (rest.residual < solution.residual[left])
-            chosen = left.masked_scatter(left, better)
-            solution = merged(solution, rest.rows(better), chosen)
+            solution = improved(solution, rest, left)
         return solution
 
 
@@ -78,24 +69,17 @@ def wavefront_cost(system: System, z: Tensor) -> float | None:
     """What the wavefront costs, in evaluations of f; None where nothing is known of either."""
     if system.work == 0 or z.dim() not in (2, 4):
         return None
-    levels = z.shape[1]  # of vectors
-    if z.dim() == 4:
-        c, h, w = z.shape[1:]
-        levels = 4 * (c - 1) + 2 * (h - 1) + w
+    c, h, w = (*z.shape[1:], 1, 1)[:3]
+    levels: int = 4 * (c - 1) + 2 * (h - 1) + w if z.dim() == 4 else c
     overhead = levels * WORK_PER_LEVEL.get(z.device.type, WORK_PER_LEVEL["cpu"])
     return WAVEFRONT_PASSES + overhead / (system.work * len(z))
 
 
-def _newton(cost: float | None, blocks: int, start: Tensor | None = None) -> FixedPoint:
-    """Safeguarded Newton steps that stop when the wavefront would be faster.
-
-    A step of one of G blocks costs about 1 / G² of a step of the whole layer, so that each of the
-    G blocks may take G times as many.
-    """
-    if start is not None:
-        return FixedPoint(max_steps=POLISHING_STEPS, damped=True)
+def _newton(cost: float | None, blocks: int) -> FixedPoint:
+    """Safeguarded Newton steps that stop when the wavefront would be faster."""
     if cost is None:
         return FixedPoint(max_steps=30, damped=True)
+    # A step of one of G blocks costs about 1 / G² of one of the layer: each may take G times more.
     steps = min(math.ceil(2 * cost * blocks), MOST_STEPS)
     return FixedPoint(max_steps=steps, damped=True, patience=cost * blocks)
 
@@ -103,10 +87,9 @@ def _newton(cost: float | None, blocks: int, start: Tensor | None = None) -> Fix
 def _block_by_block(
     blocks: ChannelBlocks, cost: float | None, z: Tensor, scale: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """x by forward substitution over channel blocks, each solved by safeguarded Newton steps.
+    """x by forward substitution over channel blocks, and the mean steps of a block, rounded up.
 
-    Samples that a block does not solve take no part in the blocks after it and hold 0 there. Also
-    the steps of each sample: as many as a block took in the mean, rounded up.
+    Samples that a block does not solve take no part in the blocks after it and hold 0 there.
     """
     newton = _newton(cost, len(blocks.channels))
     known: list[tuple[Tensor, ...]] = []
@@ -115,7 +98,8 @@ def _block_by_block(
     taken = torch.zeros_like(rows)
     for index, channels in enumerate(blocks.channels):
         given = blocks.given(index, known)
-        found = newton._solve(blocks.system(index), z[rows][:, channels], scale[rows], given=given)
+        system = replace(blocks.system(index), context=given)
+        found = newton._solve(system, z[rows][:, channels], scale[rows])
         value = torch.nan_to_num(found.value, nan=0.0)
         taken[rows] += found.steps
         values[index][rows] = value

@@ -39,18 +39,12 @@ def no_slope_floor() -> tuple[Tensor, Tensor]:
 class System:
     """The equation f(x) = z of a triangular f, as the solvers see it: no model, no weights.
 
-    Attributes:
-        name: for messages.
-        evaluate: x ↦ (f(x), diag J(x)), both of the shape of x.
-        start: z ↦ x₀.
-        ordering: the order in which the coordinates depend on one another.
-        expression: gives the trace of f, for solvers that follow its structure.
-        slope_floor: gives a lower bound of |diag J| (0 if none is known) and the sign of diag J,
-            of the shape of one sample or of one number.
-        blocks: gives f in channel blocks; None where f has no such structure.
-        work: multiplications and additions of one ``evaluate`` for one sample, roughly; 0 if
-            they are not known.
-        context: what ``evaluate`` takes beside x, with one row a sample; None if that is nothing.
+    ``evaluate`` is x ↦ (f(x), diag J(x)), which takes the ``context`` beside x, one row a sample,
+    if there is any; ``start`` is z ↦ x₀. ``expression`` gives the trace of f for solvers that
+    follow its structure, and ``blocks`` gives f in channel blocks where it has them.
+    ``slope_floor`` gives a lower bound of |diag J| (0 if none is known) and the sign of diag J, of
+    the shape of one sample or of one number. ``work`` is how many multiplications and additions one
+    ``evaluate`` takes for one sample, roughly; 0 if that is not known.
     """
 
     name: str
@@ -64,11 +58,9 @@ class System:
     context: Tensor | None = None
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """f(x) and diag J(x), given the context."""
         return self.evaluate(x) if self.context is None else self.evaluate(x, self.context)
 
-    def rows(self, chosen: Tensor | slice) -> System:
-        """The equation of some samples."""
+    def rows(self, chosen: Tensor) -> System:
         return self if self.context is None else replace(self, context=self.context[chosen])
 
 

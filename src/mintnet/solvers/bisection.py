@@ -12,7 +12,6 @@ from mintnet.solvers.base import Solver, System
 from mintnet.solvers.solution import Solution, checked, relative_residual
 from mintnet.solvers.verified import TOLERANCES
 
-INF = float("inf")
 MOST_DOUBLINGS = MOST_HALVINGS = 200
 """How often a bracket may double before the target counts as out of reach, and how often halve."""
 Excess = Callable[[Tensor], Tensor]
@@ -22,19 +21,17 @@ Excess = Callable[[Tensor], Tensor]
 class Bisection(Solver):
     """Solve the coordinates in their order, each by bracketing and halving.
 
-    With the earlier coordinates solved, each is a monotone equation in one unknown. A bracket is
-    grown until it holds the root, then halved down to neighbouring floating-point numbers. It
-    converges from anywhere and needs nothing but monotony; the price is some sixty full
-    evaluations for each coordinate. Use it to check other solvers.
-
+    With the earlier coordinates solved, each is a monotone equation in one unknown. It converges
+    from anywhere and needs nothing but monotony; the price is some sixty full evaluations for each
+    coordinate. Use it to check other solvers.
     """
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         shape, order = z.shape, system.ordering.rank(tuple(z.shape[1:])).flatten().argsort()
+        tolerance = TOLERANCES[z.dtype]
         x, target = system.start(z).flatten(1), z.flatten(1)
-        steps = torch.zeros(len(z), dtype=torch.long, device=z.device)
+        steps, evaluations = 0, 1
         out_of_reach = torch.zeros(len(z), dtype=torch.bool, device=z.device)
-        evaluations = 1
         for i in order.tolist():
             slope = system(x.reshape(shape))[1].flatten(1)[:, i]
             increasing = torch.where(slope < 0, -1, 1)
@@ -53,31 +50,26 @@ class Bisection(Solver):
             evaluations += grown + halved + 4
         value = x.reshape(shape)
         residual = relative_residual(system(value)[0] - z, scale)
-        residual = torch.where(out_of_reach & (residual > TOLERANCES[z.dtype]), INF, residual)
-        tolerance = TOLERANCES[z.dtype]
+        residual[out_of_reach & (residual > tolerance)] = float("inf")
         return checked(system.name, value, residual, scale, tolerance, steps, evaluations)
 
     def _bracket(
         self, excess: Excess, start: Tensor, slope: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, int]:
-        """Ends with excess(low) ≤ 0 ≤ excess(high), grown geometrically from the start.
-
-        Also which samples have found theirs, and how many times it was doubled.
-        """
+        """Ends with excess(low) ≤ 0 ≤ excess(high), which samples have them, and the doublings."""
         at_start = excess(start)
         reach = (at_start / slope).abs().clamp(min=torch.finfo(start.dtype).eps)
         reach = torch.where(reach.isfinite(), reach, torch.ones_like(reach))
-        near, far = start.clone(), start.clone()
-        beyond = at_start == 0
-        doublings = 0
+        near = far = start
+        beyond, doublings = at_start == 0, 0
         while doublings < MOST_DOUBLINGS and not bool(beyond.all()):
             doublings += 1
             near = torch.where(beyond, near, far)
             far = torch.where(beyond, far, far - at_start.sign() * reach)
             beyond = beyond | (excess(far).sign() != at_start.sign())
             reach = 2 * reach
-        low = torch.where(at_start > 0, far, near)
-        high = torch.where(at_start > 0, near, far)
+        above = at_start > 0
+        low, high = torch.where(above, far, near), torch.where(above, near, far)
         return low, high, beyond, doublings
 
     def _halve(self, excess: Excess, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, int]:

@@ -1,15 +1,14 @@
 """Steps of Algorithm 1 as CUDA graphs: on a GPU, launching a step costs more than the step.
 
-A graph belongs to a kind of evaluator and a shape, not to a layer: layers of one shape share it,
-and each solve copies its own weights and its state into the memory that the graph reads. So
-nothing has to be remembered about a layer, and weights that change are always seen.
+A graph belongs to a kind of evaluator and a shape: layers of one shape share it, and each solve
+copies its own weights and its state into the memory that the graph reads.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
     from mintnet.solvers.fixed_point import FixedPoint, State
 
 MOST_GRAPHS = 64
-"""Graphs that are kept; the one that was not used for longest goes first."""
-
+"""Graphs that are kept."""
 LOOK_EVERY = 3
 """Steps between looks at whether all samples are done: each look waits for the device."""
 
 _graphs: OrderedDict[Hashable, CapturedSteps] = OrderedDict()
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -38,17 +37,11 @@ class TensorFunction(Protocol):
         """Equal for evaluators that compute the same function of x and their tensors."""
         ...
 
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Its weights."""
-        ...
+    def tensors(self) -> tuple[Tensor, ...]: ...
 
-    def with_tensors(self, tensors: Iterable[Tensor]) -> Self:
-        """The same function with other weights."""
-        ...
+    def with_tensors(self, tensors: Iterable[Tensor]) -> Self: ...
 
-    def __call__(self, x: Tensor, given: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """f(x) and diag J(x)."""
-        ...
+    def __call__(self, x: Tensor, given: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
 
 
 class CapturedSteps:
@@ -61,20 +54,20 @@ class CapturedSteps:
         self.replay = capture(self._step, state.x.device, self.state.tensors)
 
     def _step(self) -> None:
-        old = self.state.tensors()
-        new = self.solver.advance(self.state, self.evaluate).tensors()
-        known = {id(tensor) for tensor in old}
-        # The new last x is the old x, which is about to be overwritten: copy it first.
-        new = [b.clone() if id(b) in known and b is not a else b for a, b in zip(old, new)]  # noqa: B905
-        for a, b in zip(old, new, strict=True):
+        state, new = self.state, self.solver.advance(self.state, self.evaluate)
+        if new.last_x is state.x:  # which is about to be overwritten
+            state.last_x.copy_(state.x)
+            new = new._replace(last_x=state.last_x)
+        for a, b in zip(state.tensors(), new.tensors(), strict=True):
             if b is not a:
                 a.copy_(b)
 
     def run(self, evaluate: Evaluate, state: State, steps: int, stop: bool) -> State:
         """That many steps; with ``stop``, fewer if all samples are done before."""
         assert isinstance(evaluate, TensorFunction)
-        _copy(self.evaluate.tensors(), evaluate.tensors())
-        _copy(self.state.tensors(), state.tensors())
+        mine = (*self.evaluate.tensors(), *self.state.tensors())
+        for a, b in zip(mine, (*evaluate.tensors(), *state.tensors()), strict=True):
+            a.copy_(b)
         for taken in range(1, steps + 1):
             self.replay()
             if stop and taken % LOOK_EVERY == 0 and bool(self.state.done.all()):
@@ -92,18 +85,15 @@ def captured_steps(solver: FixedPoint, evaluate: Evaluate, state: State) -> Capt
     )
     settings = (solver.step, solver.tolerance, solver.damped, solver.patience)
     key = (settings, evaluate.kind, shapes, x.device)
-    found = _graphs.pop(key, None)
-    if found is None:
-        try:
-            found = CapturedSteps(solver, evaluate, state)
-        except torch.OutOfMemoryError:
-            return None
-    _graphs[key] = found
-    while len(_graphs) > MOST_GRAPHS:
-        _graphs.popitem(last=False)
-    return found
+    try:
+        return recent(_graphs, key, lambda: CapturedSteps(solver, evaluate, state), MOST_GRAPHS)
+    except torch.OutOfMemoryError:
+        return None
 
 
-def _copy(into: Iterable[Tensor], values: Iterable[Tensor]) -> None:
-    for a, b in zip(into, values, strict=True):
-        a.copy_(b)
+def recent(kept: OrderedDict[Hashable, T], key: Hashable, make: Callable[[], T], most: int) -> T:
+    """What is kept under a key, made if it is not; of more than ``most`` the oldest go."""
+    kept[key] = kept.pop(key, None) or make()
+    while len(kept) > most:
+        kept.popitem(last=False)
+    return kept[key]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mintnet.solvers.base import Evaluate, Solver, System
 from mintnet.solvers.captured import captured_steps
-from mintnet.solvers.solution import Solution, Status, fill_failures, relative_residual
+from mintnet.solvers.solution import Solution, Status, checked, relative_residual
 from mintnet.solvers.verified import TOLERANCES
 
 LOOK_AT = 3
@@ -69,18 +70,12 @@ class FixedPoint(Solver):
             )
 
     def _solve(
-        self,
-        system: System,
-        z: Tensor,
-        scale: Tensor,
-        start: Tensor | None = None,
-        given: Tensor | None = None,
+        self, system: System, z: Tensor, scale: Tensor, start: Tensor | None = None
     ) -> Solution:
-        """As of every solver, from ``start`` if it is not None; ``given`` goes to ``evaluate``."""
-        given = system.context if given is None else given
-        state = State.begin(z, scale, system.start(z) if start is None else start, given)
-        finished: list[State] = []
-        trace: list[Tensor] = []
+        """As of every solver, from ``start`` if it is not None."""
+        x = system.start(z) if start is None else start
+        state = State.begin(z, scale, x, system.context)
+        finished, trace = list[State](), list[Tensor]()
         steps = captured_steps(self, system.evaluate, state) if not self.keep_trace else None
         if steps is not None:
             state = steps.run(system.evaluate, state, self.max_steps + 1, self.tolerance != 0)
@@ -89,7 +84,7 @@ class FixedPoint(Solver):
                 state = self.advance(state, system.evaluate)
                 if self.keep_trace:
                     last = trace[-1] if trace else torch.full_like(scale, float("inf"))
-                    trace.append(last.index_copy(0, state.index, state.now))
+                    trace.append(last.index_copy(0, state.row, state.now))
                 if self.tolerance == 0:
                     continue
                 done = int(state.done.sum())
@@ -98,9 +93,8 @@ class FixedPoint(Solver):
                 if 4 * done >= len(state.done):  # splitting a batch costs time as well
                     finished.append(state.rows(state.done))
                     state = state.rows(~state.done)
-        return self._solution(
-            system.name, [*finished, state], start is None, torch.stack(trace) if trace else None
-        )
+        residuals = torch.stack(trace) if trace else None
+        return self._solution(system.name, [*finished, state], start is None, residuals)
 
     def advance(self, s: State, evaluate: Evaluate) -> State:
         """One pass of Algorithm 1's loop: look at the residual, then take line 5."""
@@ -112,10 +106,9 @@ class FixedPoint(Solver):
         if self.tolerance != 0:
             done = done | ~now.isfinite() | self._settled(now, s.residual)
         if self.patience is not None:
-            done = done | ((s.count == LOOK_AT) & (steps_to_go(now) > self.patience))
+            done = done | ((s.taken == LOOK_AT) & (steps_to_go(now) > self.patience))
         step_slope = _secant_where_overshot(s, excess, slope) if self.damped else slope
-        return replace(
-            s,
+        return s._replace(
             x=s.x - self.step * excess / step_slope,
             last_x=s.x if self.damped else s.last_x,
             last_excess=excess if self.damped else s.last_excess,
@@ -124,8 +117,8 @@ class FixedPoint(Solver):
             now=now,
             first=torch.where(s.first.isnan(), now, s.first),
             latest=torch.where(s.done, s.latest, now),
-            steps=torch.where(s.done, s.steps, s.count),
-            count=s.count + 1,
+            steps=torch.where(s.done, s.steps, s.taken),
+            taken=s.taken + 1,
             done=done,
         )
 
@@ -148,29 +141,22 @@ class FixedPoint(Solver):
         diverged = ~whole.latest.isfinite()
         if from_start:
             diverged = diverged | (whole.latest > whole.first)
-        status = torch.where(diverged, int(Status.DIVERGED), int(Status.OUT_OF_STEPS))
-        status = torch.where(whole.residual <= tolerance, int(Status.CONVERGED), status)
-        return Solution(
-            name=name,
-            value=fill_failures(whole.best, status),
-            status=status,
-            residual=torch.where(status == Status.DIVERGED, float("inf"), whole.residual),
-            unit=whole.scale,
-            steps=whole.steps,
-            evaluations=whole.steps + 1,
-            trace=trace,
-        )
+        failure = torch.where(diverged, int(Status.DIVERGED), int(Status.OUT_OF_STEPS))
+        steps, evaluations = whole.steps, whole.steps + 1
+        parts = whole.best, whole.residual, whole.scale
+        found = checked(name, *parts, tolerance, steps, evaluations, failure)
+        residual = found.residual.masked_fill(found.status == Status.DIVERGED, float("inf"))
+        return replace(found, residual=residual, trace=trace)
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """The samples of an iteration, one row each: all that a step reads and writes.
 
     ``best`` is the point with the lowest ``residual``; ``first``, ``now`` and ``latest`` are the
     residuals at the start, at the present point and at the last one before the sample was done.
     """
 
-    index: Tensor
+    row: Tensor
     z: Tensor
     scale: Tensor
     given: Tensor | None
@@ -183,43 +169,53 @@ class State:
     first: Tensor
     latest: Tensor
     steps: Tensor
-    count: Tensor
+    taken: Tensor
     done: Tensor
 
     @staticmethod
     def begin(z: Tensor, scale: Tensor, x: Tensor, given: Tensor | None = None) -> State:
-        """The state before the first look."""
-        index = torch.arange(len(z), device=z.device)
-        unknown, none = torch.full_like(scale, float("inf")), torch.zeros_like(index)
+        row = torch.arange(len(z), device=z.device)
+        unknown, none = torch.full_like(scale, float("inf")), torch.zeros_like(row)
         return State(
-            index, z, scale, given, x, x, torch.zeros_like(x), x, unknown, unknown,
+            row, z, scale, given, x, x, torch.zeros_like(x), x, unknown, unknown,
             torch.full_like(scale, float("nan")), unknown, none, none, none.bool(),
         )  # fmt: skip
 
     def rows(self, chosen: Tensor) -> State:
-        """Some samples."""
         return self.each(lambda tensor: tensor[chosen])
 
     def each(self, function: Callable[[Tensor], Tensor]) -> State:
-        """The state with a function applied to each of its tensors."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        applied = {k: None if v is None else function(v) for k, v in values.items()}
-        return State(**applied)  # type: ignore[arg-type]
+        return State(*(None if part is None else function(part) for part in self))  # type: ignore[arg-type]
 
     def tensors(self) -> list[Tensor]:
-        """All tensors, in the order of the fields."""
-        values = (getattr(self, field.name) for field in fields(self))
-        return [value for value in values if value is not None]
+        return [part for part in self if part is not None]
 
     @staticmethod
     def joined(states: list[State]) -> State:
-        """Parts of a batch, together and in its order."""
-        order = torch.cat([state.index for state in states]).argsort()
-        parts = {
-            field.name: [getattr(state, field.name) for state in states] for field in fields(State)
-        }
-        joined = {k: None if v[0] is None else torch.cat(v)[order] for k, v in parts.items()}
-        return State(**joined)  # type: ignore[arg-type]
+        order = torch.cat([state.row for state in states]).argsort()
+        fields = zip(*states, strict=True)
+        return State(*(None if f[0] is None else torch.cat(f)[order] for f in fields))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class ResidualIteration(Solver):
+    """x ← z − g(x) for f(x) = x + g(x), from x = z: the inverse of an i-ResNet block.
+
+    It is Algorithm 1 without the division by the slope, and converges where g is a contraction. A
+    Mint layer need not be one; there the `Solution` says how far it got. ``max_steps`` and
+    ``tolerance`` are as for `FixedPoint`.
+    """
+
+    max_steps: int = 100
+    tolerance: float | None = None
+
+    def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
+        def evaluate(x: Tensor, *given: Tensor) -> tuple[Tensor, Tensor]:
+            y = system.evaluate(x, *given)[0]
+            return y, torch.ones_like(y)
+
+        other = replace(system, evaluate=evaluate, start=torch.clone)
+        return FixedPoint(1.0, self.max_steps, self.tolerance)._solve(other, z, scale)
 
 
 def steps_to_go(residual: Tensor) -> Tensor:
@@ -227,10 +223,6 @@ def steps_to_go(residual: Tensor) -> Tensor:
 
     Residuals are shares of the largest |z| and begin near 1, so that r after 3 steps means a
     factor of r^(1/3) a step. On the trained models this tells 6 steps from 20, which is enough.
-
-    Examples:
-        >>> steps_to_go(torch.tensor([1e-3, 1e-1, 2.0])).round()
-        tensor([ 3., 15., inf])
     """
     floor = 8 * torch.finfo(residual.dtype).eps
     steps = LOOK_AT * (residual / floor).log() / -residual.log()

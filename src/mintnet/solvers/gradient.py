@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mintnet.precision import true_float32
-from mintnet.solvers.base import REMEDY
+from mintnet.solvers.base import REMEDY, Evaluate
 from mintnet.solvers.solution import checked, own_scale, relative_residual
 
 GRADIENT_TOLERANCES = {torch.float32: 1e-4, torch.float64: 1e-10}
@@ -18,7 +17,7 @@ GRADIENT_TOLERANCES = {torch.float32: 1e-4, torch.float64: 1e-10}
 def attach_gradient(
     x: Tensor,
     z: Tensor,
-    evaluate: Callable[[Tensor], tuple[Tensor, Tensor]],
+    evaluate: Evaluate,
     name: str,
     max_steps: int | None = None,
     weights: tuple[Tensor, ...] = (),
@@ -34,23 +33,16 @@ def attach_gradient(
     """
     with true_float32():
         gap = z - evaluate(x.detach())[0]
-    return _Inverse.apply(gap, x.detach(), evaluate, name, max_steps, weights)  # type: ignore[no-any-return,no-untyped-call]
+    return _Inverse.apply(gap, x.detach(), weights, evaluate, name, max_steps)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _Inverse(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        gap: Tensor,
-        x: Tensor,
-        evaluate: Any,
-        name: str,
-        max_steps: int | None,
-        weights: tuple[Tensor, ...],
+        ctx: Any, gap: Tensor, x: Tensor, weights: tuple[Tensor, ...], *equation: Any
     ) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.weights, ctx.versions = weights, _versions(weights)
-        ctx.evaluate, ctx.name, ctx.max_steps = evaluate, name, max_steps
+        ctx.weights, ctx.versions, ctx.equation = weights, _versions(weights), equation
         return x.clone()
 
     @staticmethod
@@ -62,49 +54,42 @@ class _Inverse(torch.autograd.Function):
             )
         if _versions(ctx.weights) != ctx.versions:
             raise RuntimeError(
-                f"the weights of {ctx.name} were modified in place after its inverse was computed, "
-                "so the gradient through it is lost; call backward before the optimizer's step"
+                f"the weights of {ctx.equation[1]} were modified in place after its inverse was "
+                "computed, so the gradient through it is lost; call backward before the "
+                "optimizer's step"
             )
         (x,) = ctx.saved_tensors
         with true_float32():
-            found = solve_transposed(x, gradient, ctx.evaluate, ctx.name, ctx.max_steps)
-        return found, None, None, None, None, None
+            return _solve_transposed(x, gradient, *ctx.equation), None, None, None, None, None
 
 
 def _versions(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
     return tuple(-1 if tensor.is_inference() else tensor._version for tensor in tensors)
 
 
-def solve_transposed(
-    x: Tensor,
-    g: Tensor,
-    evaluate: Callable[[Tensor], tuple[Tensor, Tensor]],
-    name: str,
-    max_steps: int | None = None,
+def _solve_transposed(
+    x: Tensor, g: Tensor, evaluate: Evaluate, name: str, max_steps: int | None
 ) -> Tensor:
     """u with J(x)ᵀ u = g, by Algorithm 1 with α = 1 on the transposed system.
 
-    The system is linear and triangular, so the iteration matrix is nilpotent: it ends after at
-    most as many steps as there are levels of dependence. Raises if the residual says otherwise.
+    The system is linear and triangular: it ends after at most as many steps as there are levels of
+    dependence. Raises if the residual says otherwise.
     """
     with torch.enable_grad():
         at = x.detach().requires_grad_()
         y, slope = evaluate(at)
-    slope = slope.detach()
-    scale = own_scale(g)
-    u = g / slope
-    residual = torch.full_like(scale, float("inf"))
-    best, steps = u, 0
-    floor = 16 * torch.finfo(g.dtype).eps
+    slope, scale = slope.detach(), own_scale(g)
+    floor, tolerance = 16 * torch.finfo(g.dtype).eps, GRADIENT_TOLERANCES[g.dtype]
+    best = u = g / slope
+    residual, steps = torch.full_like(scale, float("inf")), 0
     for steps in range(max_steps or x.shape[1:].numel() + 2):  # noqa: B007
         (image,) = torch.autograd.grad(y, at, u, retain_graph=True)
         now = relative_residual(image - g, scale)
         better = (now < residual).reshape(-1, *(1,) * (u.dim() - 1))
-        stalled = bool(((now > residual / 2) & (residual <= GRADIENT_TOLERANCES[g.dtype])).all())
+        stalled = bool(((now > residual / 2) & (residual <= tolerance)).all())
         best, residual = torch.where(better, u, best), torch.minimum(now, residual)
         if bool((residual <= floor).all()) or stalled or not bool(now.isfinite().any()):
             break
         u = u - (image - g) / slope
     name = f"gradient through {name}"
-    tolerance = GRADIENT_TOLERANCES[g.dtype]
     return checked(name, best, residual, scale, tolerance, steps, steps).require(REMEDY)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from mintnet.calculus.conditioner import MonotoneMap
 from mintnet.calculus.linear import LinearMap
-from mintnet.calculus.monotone import MonotoneMap
 from mintnet.graphs import capture, is_capturing
 from mintnet.solvers.base import StructureError
-from mintnet.solvers.level_cache import LevelCache
-from mintnet.solvers.schedule import schedule
+from mintnet.solvers.captured import recent
+from mintnet.solvers.schedule import LevelCache, schedule
 
 MOST_WALKS = 16
-"""Captured walks that are kept; the one that was not used for longest goes first."""
+"""Captured walks that are kept."""
 
 _walks: OrderedDict[Hashable, MonotoneWalk] = OrderedDict()
 
@@ -29,24 +30,25 @@ def walk_levels(
     On a GPU the whole walk is captured as a CUDA graph at the first call, and replayed for all
     layers of the same shape: each call copies its weights and z into the memory of the graph.
     """
-    convolutions = function.convolutions()
-    if convolutions is None or z.dim() not in (2, 4):
+    if not z.is_cuda or is_capturing(z):
+        walk = MonotoneWalk(function, z, context)
+        return walk.run(), walk.depth
+    shapes = tuple(tuple(linear.weight.shape) for linear in _convolutions(function, z))
+    features = None if context is None else context.shape[1]
+    kind = (type(function), function.ordering, shapes, features)
+    key = (*kind, tuple(z.shape), z.dtype, z.device)
+    walk = recent(_walks, key, lambda: MonotoneWalk(function, z, context), MOST_WALKS)
+    return walk.replayed(function, z, context), walk.depth
+
+
+def _convolutions(function: MonotoneMap, z: Tensor) -> list[LinearMap]:
+    found = function.convolutions()
+    if found is None or z.dim() not in (2, 4):
         raise StructureError(
             f"{function} does not say how its network can be walked level by level. Use "
             "FixedPoint or Bisection."
         )
-    if not z.is_cuda or is_capturing(z):
-        walk = MonotoneWalk(function, convolutions, z, context)
-        return walk.run(), walk.depth
-    shapes = tuple(tuple(linear.weight.shape) for linear in convolutions)
-    features = None if context is None else context.shape[1]
-    kind = (type(function), function.ordering, shapes, features)
-    key = (*kind, tuple(z.shape), z.dtype, z.device)
-    found = _walks.pop(key, None) or MonotoneWalk(function, convolutions, z, context)
-    _walks[key] = found
-    while len(_walks) > MOST_WALKS:
-        _walks.popitem(last=False)
-    return found.replayed(function, convolutions, z, context), found.depth
+    return found
 
 
 class MonotoneWalk:
@@ -56,13 +58,8 @@ class MonotoneWalk:
     levels; what is left is one increasing equation for each entry, which the map inverts.
     """
 
-    def __init__(
-        self,
-        function: MonotoneMap,
-        convolutions: list[LinearMap],
-        z: Tensor,
-        context: Tensor | None = None,
-    ) -> None:
+    def __init__(self, function: MonotoneMap, z: Tensor, context: Tensor | None = None) -> None:
+        convolutions = _convolutions(function, z)
         channels, height, width = (*z.shape[1:], 1, 1)[:3]  # a vector has one place
         taps = (linear.weight.shape[-1] for linear in convolutions if z.dim() == 4)
         shape, radius = (channels, height, width), max(taps, default=1) // 2
@@ -71,54 +68,42 @@ class MonotoneWalk:
         self.caches = [LevelCache(linear, self.schedule, z) for linear in convolutions]
         self.function, self.z = function, z
         # On the device before the walk: a captured graph cannot read from the host.
-        self.entries = [level.entries.flatten().to(z.device) for level in self.schedule.levels]
-        self.constants = function.constants(context)
+        self.entries = self.schedule.entries(z.device)
+        self.depth, self.constants = len(self.entries), function.constants(context)
         self._replay: Callable[[], Tensor] | None = None
 
-    @property
-    def depth(self) -> int:
-        """The number of levels."""
-        return len(self.schedule.levels)
-
     def run(self) -> Tensor:
-        """x with f(x) = z."""
         batch, flat = len(self.z), self.z.flatten(1).T  # rows of B samples
         x = torch.zeros_like(flat)
         for cache in self.caches:
             cache.clear()
         for number, level in enumerate(self.schedule.levels):
-
-            def convolve(index: int, value: Tensor | None, number: int = number) -> Tensor:
-                """Convolution ``index`` on this level; None stands for x, not known yet."""
-                cache, level = self.caches[index], self.schedule.levels[number]
-                known = cache.known_part(number, level)
-                if value is None:
-                    return known
-                cache.keep(value, number, level)
-                return torch.baddbmm(known, cache.diagonal[level.channels], value)
-
             entries = self.entries[number]
             target = flat[entries].reshape(len(level.entries), -1)
+            convolve = partial(self._convolve, number)
             found = self.function.solve_level(convolve, self.constants, target, level.channels)
             x[entries] = found.reshape(-1, batch)
             for index in self.function.reads_input:
-                self.caches[index].keep(found[:, None], number, level)
+                self.caches[index].keep(found[:, None], number)
         return x.T.reshape(self.z.shape)
 
-    def replayed(
-        self,
-        function: MonotoneMap,
-        convolutions: list[LinearMap],
-        z: Tensor,
-        context: Tensor | None = None,
-    ) -> Tensor:
+    def _convolve(self, number: int, index: int, value: Tensor | None) -> Tensor:
+        """Convolution ``index`` on a level; None stands for x, not known yet."""
+        cache, level = self.caches[index], self.schedule.levels[number]
+        known = cache.known_part(number)
+        if value is None:
+            return known
+        cache.keep(value, number)
+        return torch.baddbmm(known, cache.diagonal[level.channels], value)
+
+    def replayed(self, function: MonotoneMap, z: Tensor, context: Tensor | None = None) -> Tensor:
         """`run` with other weights and another z, by the CUDA graph of this walk."""
         if self._replay is None:
             self.z = self.z.clone()
             self.constants = tuple(constant.clone() for constant in self.constants)
             self._replay = capture(self.run, z.device)
         self.z.copy_(z)
-        for cache, linear in zip(self.caches, convolutions, strict=True):
+        for cache, linear in zip(self.caches, _convolutions(function, z), strict=True):
             cache.load(linear)
         for mine, new in zip(self.constants, function.constants(context), strict=True):
             mine.copy_(new)

@@ -1,4 +1,7 @@
-"""The level schedule: which entries of a triangular system can be solved at the same time."""
+"""The level schedule: which entries of a triangular system can be solved at the same time.
+
+Arrays of a level are laid out (A, K, n·B): its channels, copies of each, places times samples.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from mintnet.calculus.linear import Convolution, LinearMap
 from mintnet.calculus.masks import conv_mask
 
 
@@ -22,11 +26,10 @@ def level_of(
     other channels of the same pixel alone, and the level is c. Shape: (C, H, W).
 
     Examples:
-        >>> level_of((1, 2, 3), radius=1)
-        tensor([[[0, 1, 2],
-                 [2, 3, 4]]])
-        >>> 1 + int(level_of((1, 28, 28), 1).max()), 1 + int(level_of((16, 7, 7), 1).max())
-        (82, 79)
+        >>> level_of((1, 2, 3), radius=1).tolist()
+        [[[0, 1, 2], [2, 3, 4]]]
+        >>> 1 + int(level_of((1, 28, 28), 1).max())
+        82
     """
     c, place = torch.arange(shape[0])[:, None, None], front_of((shape[1], shape[2]), radius)
     if order == "pixel":
@@ -37,46 +40,28 @@ def level_of(
 
 
 def front_of(size: tuple[int, int], radius: int) -> Tensor:
-    """The front ``(ρ+1) r + q`` of each pixel: it depends on pixels of lower fronts alone.
-
-    Shape: (H, W).
-
-    Examples:
-        >>> 1 + int(front_of((32, 32), radius=1).max())
-        94
-    """
+    """The front ``(ρ+1) r + q`` of each pixel, (H, W): it sees pixels of lower fronts alone."""
     r, q = (torch.arange(length) for length in size)
     front = (radius + 1) * r[:, None] + q
     return front if radius else torch.zeros_like(front)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Level:
     """The entries of one level: a rectangle of A channels by n places, some of them repeated.
 
     Channels that are busy on the same level are neighbours, so that slices of weights serve.
-
-    Attributes:
-        channels: the A channels, as a slice.
-        seen: the channels that linear maps may see from here, as a slice.
-        places: (A, n) r · W + q of each entry; where a channel has fewer than n entries, its
-            first one is repeated.
-        entries: (A, n) the same among all D coordinates.
-        valid: (A, n) False for repetitions.
-        span: where these entries stand among those of all levels, as a slice.
     """
 
     channels: slice
-    seen: slice
-    places: Tensor
-    entries: Tensor
-    valid: Tensor
-    span: slice
+    seen: slice  # the channels that linear maps may see from here
+    places: Tensor  # (A, n) r · W + q; a channel of fewer entries repeats its first one
+    entries: Tensor  # (A, n) the same among all D coordinates
 
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """All levels of a shape, and the places of activations in a padded cache."""
+    """All levels of a shape, and the places of activations in a cache padded with zeros."""
 
     shape: tuple[int, int, int]
     radius: int
@@ -86,27 +71,37 @@ class Schedule:
 
     @property
     def padded(self) -> tuple[int, int]:
-        """Height and width of the cache, with a border of zeros."""
         return self.shape[1] + 2 * self.radius, self.shape[2] + 2 * self.radius
 
-    def cache_rows(self, copies: int) -> int:
-        """One row for each channel, padded place and copy."""
-        return self.shape[0] * self.padded[0] * self.padded[1] * copies
-
     @lru_cache(maxsize=8)  # noqa: B019 - schedules live as long as the program
+    def entries(self, device: torch.device) -> list[Tensor]:
+        return [level.entries.flatten().to(device) for level in self.levels]
+
+    @lru_cache(maxsize=8)  # noqa: B019
+    def first_places(self, device: torch.device) -> Tensor:
+        """Where each coordinate stands first among the entries of all levels, (D,)."""
+        entries = torch.cat(self.entries(torch.device("cpu")))
+        order = entries.argsort(stable=True)
+        return order[entries[order].diff(prepend=torch.tensor([-1])) > 0].to(device)
+
+    @lru_cache(maxsize=8)  # noqa: B019
     def own_rows(self, copies: int, device: torch.device) -> list[Tensor]:
-        """The rows of the cache that belong to the entries of each level, (A, K, n)."""
+        """The rows of the cache that belong to the entries of each level, (A · K · n,)."""
         rows = []
         for level in self.levels:
             channels = torch.arange(level.channels.start, level.channels.stop)
             place = self._padded_place(channels[:, None], level.places)
             row = place[:, None, :] * copies + torch.arange(copies)[:, None]
-            rows.append(row.to(device))
+            rows.append(row.flatten().to(device))
         return rows
 
     @lru_cache(maxsize=16)  # noqa: B019
-    def patches(self, taps: int, copies: int, device: torch.device) -> list[Patch]:
-        """What a kernel of that size sees from each level."""
+    def patches(self, taps: int, copies: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+        """What a kernel of that size sees from each level, by T taps that are not all masked.
+
+        Rows of the cache, (A · T · K · n,), and the places of the weights for them among the
+        (seen channels, taps, copies) of a weight, (T · K,).
+        """
         mask = conv_mask(self.shape[0], 1, 1, taps, self.upper, self.order, strict=True)
         offset = torch.arange(taps) - taps // 2
         found = []
@@ -114,13 +109,11 @@ class Schedule:
             needed = mask[level.channels, level.seen].any(0).flatten().nonzero().flatten()
             channel = torch.arange(level.seen.start, level.seen.stop)[needed // taps**2]
             shift = offset[needed // taps % taps] * self.padded[1] + offset[needed % taps]
-            base = self._padded_place(channel[:, None, None], level.places)  # (taps', A, n)
-            place = (base + shift[:, None, None]).transpose(0, 1)  # (A, taps', n)
+            base = self._padded_place(channel[:, None, None], level.places)  # (T, A, n)
+            place = (base + shift[:, None, None]).transpose(0, 1)  # (A, T, n)
             rows = place[:, :, None, :] * copies + torch.arange(copies)[:, None]
             columns = needed[:, None] * copies + torch.arange(copies)
-            found.append(
-                Patch(rows.flatten().to(device, torch.int32), columns.flatten().to(device))
-            )
+            found.append((rows.flatten().to(device, torch.int32), columns.flatten().to(device)))
         return found
 
     def _padded_place(self, channels: Tensor, places: Tensor) -> Tensor:
@@ -129,57 +122,77 @@ class Schedule:
         return (channels * height + row + self.radius) * width + column + self.radius
 
 
-@dataclass(frozen=True)
-class Patch:
-    """Rows of the cache that the entries of a level see, and the weights' columns for them.
-
-    Attributes:
-        rows: (A · T · K · n,) rows of the cache, for T taps that are not masked everywhere.
-        columns: (T · K,) their places among the (seen channels, taps, copies) of a weight.
-    """
-
-    rows: Tensor
-    columns: Tensor
-
-
 @lru_cache(maxsize=64)
 def schedule(
     shape: tuple[int, int, int], radius: int, upper: bool, order: str = "raster"
 ) -> Schedule:
-    """The schedule of a shape, made once.
-
-    Examples:
-        >>> len(schedule((1, 28, 28), 1, False).levels)
-        82
-    """
-    level = level_of(shape, radius, upper, order).flatten()
+    """The schedule of a shape, made once."""
+    level, pixels = level_of(shape, radius, upper, order).flatten(), shape[1] * shape[2]
     sorted_entries = torch.sort(level, stable=True).indices  # in a level: by channel, then by row
-    found, begin = [], 0
+    levels = []
     for entries in torch.split(sorted_entries, torch.bincount(level).tolist()):
-        if len(entries):
-            found.append(_level(entries, shape, upper, order, begin))
-            begin = found[-1].span.stop
-    return Schedule(shape, radius, upper, order, tuple(found))
+        if not len(entries):
+            continue
+        present, counts = torch.unique_consecutive(entries // pixels, return_counts=True)
+        first, last = int(present[0]), int(present[-1])
+        assert last - first + 1 == len(present), "channels of a level are neighbours"
+        places = torch.nn.utils.rnn.pad_sequence(
+            list(torch.split(entries % pixels, counts.tolist())), batch_first=True, padding_value=-1
+        )
+        places = torch.where(places >= 0, places, places[:, :1])
+        seen = slice(first, shape[0]) if upper else slice(0, last + 1)
+        seen = slice(0, shape[0]) if order == "pixel" else seen
+        own = present[:, None] * pixels + places
+        levels.append(Level(slice(first, last + 1), seen, places, own))
+    return Schedule(shape, radius, upper, order, tuple(levels))
 
 
-def _level(
-    entries: Tensor, shape: tuple[int, int, int], upper: bool, order: str, begin: int
-) -> Level:
-    pixels = shape[1] * shape[2]
-    present, counts = torch.unique_consecutive(entries // pixels, return_counts=True)
-    first, last = int(present[0]), int(present[-1])
-    assert last - first + 1 == len(present), "channels of a level are neighbours"
-    places = torch.nn.utils.rnn.pad_sequence(
-        list(torch.split(entries % pixels, counts.tolist())), batch_first=True, padding_value=-1
-    )
-    valid = places >= 0
-    places = torch.where(valid, places, places[:, :1])
-    seen = slice(first, shape[0]) if upper else slice(0, last + 1)
-    return Level(
-        channels=slice(first, last + 1),
-        seen=slice(0, shape[0]) if order == "pixel" else seen,
-        places=places,
-        entries=present[:, None] * pixels + places,
-        valid=valid,
-        span=slice(begin, begin + places.numel()),
-    )
+class LevelCache:
+    """A linear map evaluated level by level for one batch, with its inputs of earlier levels kept.
+
+    The cache holds a row of B samples for each channel, place of the padded image, and copy.
+    """
+
+    def __init__(self, linear: LinearMap, schedule: Schedule, like: Tensor) -> None:
+        groups, (height, width) = schedule.shape[0], schedule.padded
+        self.schedule, self.batch, self.device = schedule, len(like), like.device
+        copies_out, self.copies_in = (size // groups for size in linear.weight.shape[:2])
+        self.taps = linear.weight.shape[-1] if isinstance(linear, Convolution) else 1
+        self.diagonal = linear.diagonal().contiguous()
+        """Weights between copies of an entry's own coordinate, (C, K_out, K_in)."""
+        self.bias = None if linear.bias is None else linear.bias.reshape(groups, -1, 1)
+        weight = linear.weight.reshape(groups, copies_out, groups, self.copies_in, -1)
+        self.weight = weight.transpose(3, 4).contiguous()  # C, K_out, C, taps, K_in
+        self.rows = like.new_zeros(groups * height * width * self.copies_in, self.batch)
+        self._columns: dict[tuple[int, int], Tensor] = {}
+
+    def clear(self) -> None:
+        """Forget what was kept, and what was laid out of the weights."""
+        self.rows.zero_()
+        self._columns = {}
+
+    def load(self, linear: LinearMap) -> None:
+        """Other weights of the same shape, in the same memory."""
+        other = LevelCache(linear, self.schedule, self.rows.new_empty(0, 0))
+        self.weight.copy_(other.weight)
+        self.diagonal.copy_(other.diagonal)
+        if self.bias is not None and other.bias is not None:
+            self.bias.copy_(other.bias)
+
+    def known_part(self, number: int) -> Tensor:
+        """The bias and what earlier levels contribute to a level, (A, K_out, n·B)."""
+        level = self.schedule.levels[number]
+        rows, columns = self.schedule.patches(self.taps, self.copies_in, self.device)[number]
+        key = (level.channels.start, level.channels.stop)
+        if key not in self._columns:  # the weights of these channels, (A, K_out, T·K_in)
+            part = self.weight[level.channels, :, level.seen].flatten(2)
+            self._columns[key] = part.index_select(2, columns)
+        count, places = level.places.shape
+        seen = self.rows.index_select(0, rows)
+        known = self._columns[key] @ seen.reshape(count, len(columns), places * self.batch)
+        return known if self.bias is None else known + self.bias[level.channels]
+
+    def keep(self, value: Tensor, number: int) -> None:
+        """Write the input of a level, (A, K_in, n·B), to where later levels look for it."""
+        rows = self.schedule.own_rows(value.shape[1], self.device)[number]
+        self.rows.index_copy_(0, rows, value.reshape(-1, self.batch))

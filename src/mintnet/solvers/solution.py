@@ -21,7 +21,6 @@ class Status(IntEnum):
 
     @property
     def words(self) -> str:
-        """The status for people."""
         return {
             Status.CONVERGED: "converged",
             Status.OUT_OF_STEPS: "ran out of steps",
@@ -55,8 +54,7 @@ class Solution:
         status: (batch,) a `Status` for each sample.
         residual: (batch,) max |f(x) − z| / unit at the returned value.
         unit: (batch,) what residuals are measured in: max |z|, or max |f(0)| where z = 0.
-        steps: (batch,) iterations taken.
-        evaluations: (batch,) evaluations of f by the solver.
+        steps, evaluations: (batch,) iterations taken, and evaluations of f by the solver.
         parts: the solutions of the layers of a chain, in the order in which they were inverted:
             what each solver found in its own arithmetic.
         trace: (steps + 1, batch) the residual after each step, if it was asked for.
@@ -95,10 +93,9 @@ class Solution:
         if count == 0:
             worst = float(self.residual.max()) if total else 0.0
             return f"{self.name}: all {total} samples verified, worst residual {worst:.1e}"
-        ways = [s for s in Status if s != Status.CONVERGED and bool((self.status == s).any())]
-        how = ", ".join(f"{int((self.status == s).sum())} {s.words}" for s in ways)
-        worst = float(self.residual[failed].max())
-        what = f"{how}; worst residual {worst:.1e}"
+        counts = {s: int((self.status == s).sum()) for s in Status if s != Status.CONVERGED}
+        how = ", ".join(f"{number} {s.words}" for s, number in counts.items() if number)
+        what = f"{how}; worst residual {float(self.residual[failed].max()):.1e}"
         return f"{self.name}: {count} of {total} samples not verified ({what})"
 
     def require(self, remedy: str) -> Tensor:
@@ -154,12 +151,11 @@ def checked(
     )
 
 
-def unsolved(name: str, z: Tensor, status: Status = Status.NOT_FINITE) -> Solution:
-    """The answer to samples that are not tried."""
-    none = torch.zeros(len(z), dtype=torch.long, device=z.device)
-    infinite = torch.full_like(none, float("inf"), dtype=z.dtype)
-    value = torch.full_like(z, float("nan"))
-    return Solution(name, value, none + status, infinite, torch.ones_like(infinite), none, none)
+def unsolved(name: str, z: Tensor) -> Solution:
+    """The answer to samples that are not finite, and therefore not tried."""
+    infinite = z.new_full((len(z),), float("inf"))
+    failure = torch.full_like(infinite, int(Status.NOT_FINITE), dtype=torch.long)
+    return checked(name, z, infinite, torch.ones_like(infinite), 0.0, 0, 0, failure)
 
 
 def fill_failures(value: Tensor, status: Tensor) -> Tensor:
@@ -174,10 +170,15 @@ def merged(first: Solution, rest: Solution, left: Tensor) -> Solution:
     for name in ("steps", "evaluations"):
         taken[name] = taken[name] + getattr(first, name)[left]
     whole = {name: getattr(first, name).index_put((left,), taken[name]) for name in FIELDS}
-    pairs = zip(first.parts, rest.parts, strict=False)
-    parts = tuple(merged(one, other, left) for one, other in pairs)
+    parts = tuple(merged(*pair, left) for pair in zip(first.parts, rest.parts, strict=False))
     trace = first.trace
     if trace is None and rest.trace is not None:
         trace = rest.trace.new_full((len(rest.trace), len(left)), float("inf"))
         trace[:, left] = rest.trace
     return replace(first, **whole, parts=parts, trace=trace)
+
+
+def improved(first: Solution, rest: Solution, left: Tensor) -> Solution:
+    """The first solution, with those samples in ``left`` that another one has solved better."""
+    better = rest.converged | (rest.residual < first.residual[left])
+    return merged(first, rest.rows(better), left.masked_scatter(left, better))

@@ -24,11 +24,12 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from mintnet.precision import true_float32
-from mintnet.solvers.solution import Solution, Status, fill_failures, merged
+from mintnet.solvers.solution import Solution, Status, fill_failures, improved
 
 TOLERANCES = {torch.float32: 5e-6, torch.float64: 1e-12}
 """The tolerance of a layer. Chains of layers have their own."""
 
+Domain = tuple[float, float]
 REALS = (-float("inf"), float("inf"))
 
 CHECKED_AT_ONCE = {"cpu": 2**13, "cuda": 2**20}
@@ -45,12 +46,6 @@ class InFloat64(TorchFunctionMode):
     """Inside, every torch function takes and returns float64 in the place of narrower floats.
 
     Weights stay as they are: what a module computes inside is what its float64 copy computes.
-
-    Examples:
-        >>> weight = torch.tensor([1 / 3])
-        >>> with InFloat64():
-        ...     (3 * weight - 1).dtype
-        torch.float64
     """
 
     def __torch_function__(
@@ -110,11 +105,8 @@ def masked_conv2d(
 
 def _wide(value: Any) -> Any:
     if isinstance(value, Tensor):
-        narrow = value.is_floating_point() and value.dtype != torch.float64
-        return value.double() if narrow else value
-    if type(value) in (tuple, list):
-        return type(value)(_wide(part) for part in value)
-    return value
+        return value.double() if value.is_floating_point() else value
+    return type(value)(map(_wide, value)) if type(value) in (tuple, list) else value
 
 
 @torch.no_grad()
@@ -123,7 +115,7 @@ def verified(
     value: Value,
     z: Tensor,
     tolerance: float,
-    domain: tuple[float, float] = REALS,
+    domain: Domain = REALS,
     again: bool = True,
 ) -> Solution:
     """The solution of f(x) = z that ``attempt`` finds, each sample verified or not as stated above.
@@ -140,17 +132,11 @@ def verified(
             wide = attempt(z[left].double(), rows[left])
         rounded = wide.rows(slice(None), dtype=z.dtype)
         rest = _judged(rounded, value, z[left], rows[left], tolerance, domain)
-        better = rest.converged | (rest.residual < found.residual[left])
-        return merged(found, rest.rows(better), left.masked_scatter(left, better))
+        return improved(found, rest, left)
 
 
 def _judged(
-    found: Solution,
-    value: Value,
-    z: Tensor,
-    rows: Tensor,
-    tolerance: float,
-    domain: tuple[float, float],
+    found: Solution, value: Value, z: Tensor, rows: Tensor, tolerance: float, domain: Domain
 ) -> Solution:
     """The solution with residual, unit and status by the statement above."""
     x, target = found.value, z.double()
@@ -186,6 +172,5 @@ def _image(value: Value, x: Tensor, rows: Tensor) -> Tensor:
     limit = CHECKED_AT_ONCE.get(x.device.type, CHECKED_AT_ONCE["cpu"])
     size = max(1, limit // max(1, x[:1].numel()))
     if 1 < len(x) <= size:
-        beside = torch.cat([x, torch.zeros_like(x[:1])])
-        return value(beside, torch.cat([rows, rows[:1]]))[:-1]
+        return value(torch.cat([x, torch.zeros_like(x[:1])]), torch.cat([rows, rows[:1]]))[:-1]
     return torch.cat([value(*part) for part in zip(x.split(size), rows.split(size), strict=True)])

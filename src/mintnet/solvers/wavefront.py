@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -11,14 +12,21 @@ from mintnet.calculus.expression import Expression, Operation
 from mintnet.calculus.linear import Convolution, Dense
 from mintnet.calculus.masks import MASKS
 from mintnet.solvers.base import Solver, StructureError, System
-from mintnet.solvers.dual import Dual, combine
-from mintnet.solvers.fronts import ConditionedWalk
-from mintnet.solvers.level_cache import LevelCache
 from mintnet.solvers.monotone import walk_levels
-from mintnet.solvers.scalar import solve_monotone
-from mintnet.solvers.schedule import Level, schedule
+from mintnet.solvers.schedule import LevelCache, schedule
 from mintnet.solvers.solution import Solution, checked, relative_residual
 from mintnet.solvers.verified import TOLERANCES
+
+MAX_STEPS = 200
+PATIENCE = 30
+"""Steps after which every other one cuts the bracket: Newton's method comes down from eˣ with a
+step of 1 at a time, and each of them more than halves the residual."""
+
+Equations = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
+"""(x, columns) ↦ (f(x), f'(x)), for all equations or for some columns of them."""
+
+Dual = tuple[Tensor, Tensor | None]
+"""A value and its slope; None stands for the slope 1 of the input itself."""
 
 
 @dataclass(frozen=True)
@@ -42,153 +50,187 @@ class Wavefront(Solver):
             )
         root = system.expression()
         evaluations = 2
-        if any(node.conditioner is not None for node in root.nodes()):
-            walk = ConditionedWalk(system, root, z)
-            value, steps = walk.run(z, scale)
-            evaluations = walk.depth + 1
-        elif root.monotone is not None and root.sources[0].operation is Operation.INPUT:
-            value, steps = walk_levels(root.monotone, z, system.context)
+        if any(node.operation is Operation.CONDITION for node in root.nodes()):
+            value, steps, depth = _walk_networks(system, root, z, scale)
+            evaluations = depth + 1
+        elif root.operation is Operation.MONOTONE and not root.sources[0].sources:
+            value, steps = walk_levels(root.part, z, system.context)
         else:
-            value, steps = _Walk(system, root, z).run(z, scale)
+            value, steps = _walk(system, root, z, scale)
         residual = relative_residual(system(value)[0] - z, scale)
         tolerance = TOLERANCES[z.dtype]
         return checked(system.name, value, residual, scale, tolerance, steps, evaluations)
 
 
-class _Walk:
-    """One pass over the levels for one batch.
-
-    Arrays of a level are laid out as in `LevelCache`, (A, K, n·B).
-    """
-
-    def __init__(self, system: System, root: Expression, z: Tensor) -> None:
-        shape, radius = _structure(root, system, tuple(z.shape[1:]))
-        ordering = system.ordering
-        self.schedule = schedule(shape, radius, ordering.upper, ordering.name)
-        self.system, self.root, self.nodes = system, root, root.nodes()
-        self.batch, self.device = len(z), z.device
-        self.maps = {
-            node: LevelCache(node.linear, self.schedule, z)
-            for node in self.nodes
-            if node.linear is not None
-        }
-        self.order = torch.cat([level.entries.flatten() for level in self.schedule.levels])
-        self.order = self.order.to(z.device)
-        self.valid = torch.cat([level.valid.flatten() for level in self.schedule.levels])
-        self.valid = self.valid.to(z.device)
-        self.constants = {
-            node: self._in_order(node.constant)
-            for node in self.nodes
-            if isinstance(node.constant, Tensor) and node.constant.numel() > 1
-        }
-
-    def run(self, z: Tensor, scale: Tensor) -> tuple[Tensor, int]:
-        """x with f(x) = z, and the most Newton steps that a level took."""
-        least, sign = (
-            fact.to(z).expand(z.shape[1:]).flatten()[self.order][:, None]
-            for fact in self.system.slope_floor()
-        )
-        target = z.reshape(self.batch, -1).T[self.order] * sign  # rows of B samples, by levels
-        value = torch.empty_like(target)
-        steps = 0
-        for number, level in enumerate(self.schedule.levels):
-            known = {node: m.known_part(number, level) for node, m in self.maps.items()}
-            facts = self._level_constants(level)
-            direction = sign[level.span].expand(-1, self.batch).reshape(len(level.places), 1, -1)
-
-            def evaluate(
-                x: Tensor,
-                columns: Tensor | None,
-                level: Level = level,
-                known: dict[Expression, Tensor] = known,
-                facts: dict[Expression, Tensor] = facts,
-                direction: Tensor = direction,
-            ) -> tuple[Tensor, Tensor]:
-                if columns is not None:
-                    known = {node: part[..., columns] for node, part in known.items()}
-                    facts = {node: part[..., columns] for node, part in facts.items()}
-                    direction = direction[..., columns]
-                y, slope = self._nodes(x, level, known, facts, with_slope=True)[self.root]
-                slope = torch.ones_like(y) if slope is None else slope
-                return y * direction, slope * direction
-
-            shape = (len(level.places), 1, -1)
-            x, taken = solve_monotone(
-                evaluate,
-                target[level.span].reshape(shape),
-                torch.zeros_like(target[level.span]).reshape(shape),
-                least[level.span].expand(-1, self.batch).reshape(shape),
-                scale.repeat(level.places.shape[1]).expand(shape[0], 1, -1),
-            )
-            steps = max(steps, taken)
-            value[level.span] = x.reshape(-1, self.batch)
-            found = self._nodes(x, level, known, facts, with_slope=False)
-            for node, m in self.maps.items():
-                m.keep(found[node.sources[0]][0], number, level)
-        return self._back(value).reshape(z.shape), steps
-
-    def _nodes(
-        self,
-        x: Tensor,
-        level: Level,
-        known: dict[Expression, Tensor],
-        facts: dict[Expression, Tensor],
-        with_slope: bool,
-    ) -> dict[Expression, Dual]:
-        """Value and slope of every node on one level, as functions of the unknowns alone."""
-        found: dict[Expression, Dual] = {}
-        for node in self.nodes:
-            constant = facts.get(node, node.constant)
-            sources = [found[source] for source in node.sources]
-            if node.operation is Operation.INPUT:
-                found[node] = (x, None)
-            elif node.operation is Operation.LINEAR:
-                (v, s), diagonal = sources[0], self.maps[node].diagonal[level.channels]
-                found[node] = _mix(diagonal, v, s, known[node], with_slope)
-            else:
-                found[node] = combine(node, sources, constant)
-        return found
-
-    def _in_order(self, constant: Tensor) -> Tensor:
-        """A constant (C·K, H, W) or (D,) with its entries in the order of the levels, (N, K)."""
-        c, h, w = self.schedule.shape
-        flat = constant.reshape(-1, 1, 1) if (h, w) == (1, 1) else constant
-        flat = flat.reshape(*(1,) * (3 - flat.dim()), *flat.shape)  # as (W,) or (H, W) broadcast
-        copies = max(flat.shape[-3] // c, 1)
-        full = flat.expand(*flat.shape[:-3], c * copies, h, w).reshape(c, copies, h * w)
-        return full.transpose(1, 2).reshape(-1, copies)[self.order]
-
-    def _level_constants(self, level: Level) -> dict[Expression, Tensor]:
-        """The constants at the entries of a level, (A, K, n·B)."""
+def _walk(system: System, root: Expression, z: Tensor, scale: Tensor) -> tuple[Tensor, int]:
+    """x with f(x) = z for masked linear maps, and the most Newton steps that a level took."""
+    shape, radius = _structure(root, system, tuple(z.shape[1:]))
+    plan = schedule(shape, radius, system.ordering.upper, system.ordering.name)
+    nodes, batch, steps = root.nodes(), len(z), 0
+    caches = {
+        node: LevelCache(node.part, plan, z) for node in nodes if node.operation is Operation.LINEAR
+    }
+    constants = {
+        node: _by_entry(node.part, shape)
+        for node in nodes
+        if isinstance(node.part, Tensor) and node.part.numel() > 1
+    }
+    least, sign = (fact.to(z).expand(z.shape[1:]).reshape(-1, 1) for fact in system.slope_floor())
+    target = z.flatten(1).T * sign  # rows of B samples
+    values = []
+    for number, level in enumerate(plan.levels):
+        entries = plan.entries(z.device)[number]
         count, places = level.places.shape
-        found = {}
-        for node, rows in self.constants.items():
-            at = rows[level.span].reshape(count, places, -1).transpose(1, 2)
-            found[node] = at.repeat_interleave(self.batch, dim=2)
-        return found
+        own = (count, 1, places * batch)
+        given = {node: cache.known_part(number) for node, cache in caches.items()}
+        for node, rows in constants.items():
+            at = rows[entries].reshape(count, places, -1).transpose(1, 2)
+            given[node] = at.repeat_interleave(batch, dim=2)
+        diagonals = {node: cache.diagonal[level.channels] for node, cache in caches.items()}
+        y, floor, up = (f[entries].expand(-1, batch).reshape(own) for f in (target, least, sign))
+        unit = scale.repeat(places).expand(own)
+        x, taken = _solve_level(nodes, given, diagonals, y, floor, up, unit)
+        steps = max(steps, taken)
+        values.append(x.reshape(-1, batch))
+        found = _evaluate(nodes, x, given, diagonals)
+        for node, cache in caches.items():
+            cache.keep(found[node.sources[0]][0], number)
+    return torch.cat(values)[plan.first_places(z.device)].T.reshape(z.shape), steps
 
-    def _back(self, value: Tensor) -> Tensor:
-        """Rows in the order of the levels, back to (B, D)."""
-        c, h, w = self.schedule.shape
-        whole = value.new_empty(c * h * w, self.batch)
-        whole[self.order[self.valid]] = value[self.valid]
-        return whole.T
+
+def _walk_networks(
+    system: System, root: Expression, z: Tensor, scale: Tensor
+) -> tuple[Tensor, int, int]:
+    """x with f(x) = z for networks of earlier entries, the most Newton steps, and the levels.
+
+    The networks are evaluated once for each level, on what is known by then; with their outputs
+    fixed, one equation in one unknown is left for each entry of the level.
+    """
+    nodes, shape, batch = root.nodes(), z.shape, len(z)
+    if any(node.operation is Operation.LINEAR for node in nodes):
+        raise StructureError(
+            f"{system.name} has both masked linear maps and networks of earlier entries, for "
+            "which there is no level schedule. Use FixedPoint or Bisection."
+        )
+    networks = [node.part for node in nodes if node.operation is Operation.CONDITION]
+    first, *others = (network.levels(tuple(shape[1:])) for network in networks)
+    if any(not torch.equal(first, levels) for levels in others):
+        raise StructureError(
+            f"the networks of {system.name} see earlier entries by different levels. Use "
+            "FixedPoint or Bisection."
+        )
+    levels, depth = first.flatten().to(z.device), 1 + int(first.max())
+    least, sign = (fact.to(z).expand(shape[1:]).reshape(1, -1) for fact in system.slope_floor())
+    x, target, steps = torch.zeros_like(z).flatten(1), z.flatten(1) * sign, 0
+    for level in range(depth):
+        entries = (levels == level).nonzero().flatten()
+        outputs: dict[Expression, Tensor] = {}
+        _evaluate(nodes, x.reshape(shape), outputs)
+        given = {node: u.flatten(1)[:, entries].reshape(1, -1) for node, u in outputs.items()}
+        for node in nodes:
+            if isinstance(node.part, Tensor):
+                constant = node.part.to(z.device).expand(shape[1:]).flatten()
+                given[node] = constant[entries].repeat(batch)[None]
+        own = (f[:, entries].expand(batch, -1).reshape(1, -1) for f in (target, least, sign))
+        y, floor, up = own
+        unit = scale.repeat_interleave(len(entries))[None]
+        value, taken = _solve_level(nodes, given, {}, y, floor, up, unit)
+        x[:, entries] = value.reshape(batch, -1)
+        steps = max(steps, taken)
+    return x.reshape(shape), steps, depth
 
 
-def _mix(diagonal: Tensor, v: Tensor, s: Tensor | None, known: Tensor, with_slope: bool) -> Dual:
-    """A linear map on one level: the known part, and copies of the same coordinate mixed."""
-    if not with_slope:
-        return torch.baddbmm(known, diagonal, v), None
-    if s is None:
-        return torch.baddbmm(known, diagonal, v), diagonal.sum(2, keepdim=True)
-    return torch.baddbmm(known, diagonal, v), diagonal @ s.expand_as(v)
+def _solve_level(
+    nodes: list[Expression],
+    given: dict[Expression, Tensor],
+    diagonals: Mapping[Expression, Tensor],
+    target: Tensor,
+    least: Tensor,
+    sign: Tensor,
+    scale: Tensor,
+) -> tuple[Tensor, int]:
+    """x of the entries of a level, and the steps that took; functions are made to increase."""
+
+    def evaluate(x: Tensor, columns: Tensor | None) -> tuple[Tensor, Tensor]:
+        some, direction = given, sign
+        if columns is not None:
+            some = {node: part[..., columns] for node, part in given.items()}
+            direction = sign[..., columns]
+        y, slope = _evaluate(nodes, x, some, diagonals)[nodes[-1]]
+        return y * direction, direction if slope is None else slope * direction
+
+    return solve_monotone(evaluate, target, torch.zeros_like(target), least, scale)
+
+
+def _evaluate(
+    nodes: list[Expression],
+    x: Tensor,
+    given: dict[Expression, Tensor],
+    diagonals: Mapping[Expression, Tensor] | None = None,
+) -> dict[Expression, Dual]:
+    """Value and slope of every node, as functions of x at some entries or at all of them.
+
+    ``given`` holds what the entries have beside x: the known parts of linear maps, the outputs of
+    networks, and constants. Networks that are not in it are evaluated and entered.
+    """
+    found: dict[Expression, Dual] = {}
+    for node in nodes:
+        part = given.get(node, node.part)
+        (v, s), *others = [found[source] for source in node.sources] or [(x, None)]
+        u, r = others[0] if others else (v, s)
+        match node.operation:
+            case Operation.INPUT:
+                pass
+            case Operation.LINEAR:
+                assert diagonals is not None
+                own = diagonals[node]
+                s = own.sum(2, keepdim=True) if s is None else own @ s.expand_as(v)
+                v = torch.baddbmm(part, own, v)
+            case Operation.CONDITION:
+                if node not in given:
+                    outputs = node.part(v)
+                    same = (n for n in nodes if n.part is node.part and n.sources == node.sources)
+                    given.update((n, outputs[n.output]) for n in same)
+                v, s = given[node], torch.zeros_like(given[node])
+            case Operation.ELEMENTWISE:
+                v, slope = node.part.value_and_slope(v)
+                s = slope if s is None else slope * s
+            case Operation.ADD:
+                s = (1.0 if s is None else s) + (torch.ones_like(u) if r is None else r)
+                v = v + u
+            case Operation.MULTIPLY:
+                s = (u if s is None else s * u) + (v if r is None else v * r)
+                v = v * u
+            case Operation.SCALE:
+                factor = torch.as_tensor(part, dtype=v.dtype, device=v.device)
+                s = factor.expand_as(v) if s is None else s * factor
+                v = v * factor
+            case Operation.SHIFT:
+                v = v + part
+            case _:
+                raise StructureError(
+                    f"the wavefront follows {part} alone, not inside of another function. Use "
+                    "FixedPoint or Bisection."
+                )
+        found[node] = v, s
+    return found
+
+
+def _by_entry(constant: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """A constant (C·K, H, W) or (D,) with a row for each entry, (C·H·W, K)."""
+    c, h, w = shape
+    flat = constant.reshape(-1, 1, 1) if (h, w) == (1, 1) else constant
+    flat = flat.reshape(*(1,) * (3 - flat.dim()), *flat.shape)  # as (W,) or (H, W) broadcast
+    copies = max(flat.shape[-3] // c, 1)
+    full = flat.expand(*flat.shape[:-3], c * copies, h, w).reshape(c, copies, h * w)
+    return full.transpose(1, 2).reshape(-1, copies)
 
 
 def _structure(
     root: Expression, system: System, shape: tuple[int, ...]
 ) -> tuple[tuple[int, int, int], int]:
     """The shape (C, H, W) of the level schedule and its radius; refuses what has none."""
-    maps = [node.linear for node in root.nodes() if node.linear is not None]
+    maps = [node.part for node in root.nodes() if node.operation is Operation.LINEAR]
     kinds = {type(linear) for linear in maps}
     if not kinds <= {Convolution, Dense} or len(kinds) > 1:
         found = ", ".join(sorted(kind.__name__ for kind in kinds))
@@ -209,3 +251,70 @@ def _structure(
         )
     radius = max((linear.weight.shape[-1] // 2 for linear in maps), default=0)
     return (shape[0], shape[1], shape[2]), radius
+
+
+def solve_monotone(
+    evaluate: Equations, target: Tensor, start: Tensor, least_slope: Tensor, scale: Tensor
+) -> tuple[Tensor, int]:
+    """x with f(x) = target, entry by entry, for increasing f.
+
+    A Newton step is taken where it stays inside the bracket and the last one halved the
+    residual; otherwise the bracket is halved (plain Newton can crawl between the two sides of
+    an activation's kink), or doubled outwards while it is still open. After `PATIENCE` steps
+    every other one cuts it in any case, and a very wide one is doubled outwards too. Columns
+    that are solved leave; the slow ones go on without them.
+
+    ``least_slope`` is a lower bound of f', or 0: it closes the bracket at the first step.
+    Residuals below the rounding error of numbers of the size ``scale`` count as 0.
+
+    Shapes: all (..., columns). Returns x and the number of evaluations.
+    """
+    eps = torch.finfo(target.dtype).eps
+    answer = best = x = start
+    columns: Tensor | None = None
+    floor, stride = 2 * eps * scale, torch.zeros_like(target)
+    high = last = best_size = torch.full_like(target, float("inf"))
+    low = -high
+    for step in range(1, MAX_STEPS + 1):
+        y, slope = evaluate(x, columns)
+        excess = y - target
+        size = excess.abs()
+        better = size < best_size
+        best, best_size = torch.where(better, x, best), torch.where(better, size, best_size)
+        newton = excess / slope
+        # Done: at the rounding floor, or a step below the last place of x.
+        done = (size <= floor) | ((newton.abs() <= eps * x.abs()) & slope.isfinite())
+        above = excess > 0
+        high, low = torch.where(above, x, high), torch.where(above, low, x)
+        if step == 1:  # with f' ≥ c > 0 the root lies within |excess| / c of x
+            other = x - 1.0001 * excess / least_slope
+            known = other.isfinite()
+            low = torch.where(above & known, other, low)
+            high = torch.where(~above & known, other, high)
+        else:
+            done |= (high - low) <= 2 * eps * x.abs()
+        busy = ~done.flatten(0, -2).all(0)
+        count = int(busy.sum())
+        if count == 0:
+            break
+        reach = newton.abs().nan_to_num(nan=float("inf"), posinf=float("inf"))
+        stride = torch.maximum(2 * stride, torch.minimum(reach, 1 + x.abs()))
+        late = step >= PATIENCE
+        candidate = x - newton
+        trusted = (size <= 0.5 * last) & (candidate > low) & (candidate < high)
+        middle = low + (high - low) / 2  # not finite while the bracket is open
+        near = (middle - x).abs() <= stride if late else True
+        outwards = x - torch.where(above, stride, -stride)
+        cut = torch.where(middle.isfinite() & near, middle, outwards)
+        if not late or step % 2 == 0:
+            cut = torch.where(trusted, candidate, cut)
+        x, last = torch.where(done, x, cut), size
+        if count < 0.7 * busy.numel():
+            answer = best if columns is None else answer.index_copy(-1, columns, best)
+            chosen = busy.nonzero().flatten()
+            columns = chosen if columns is None else columns[chosen]
+            x, target, floor, low, high, last, best, best_size, stride = (
+                part[..., chosen]
+                for part in (x, target, floor, low, high, last, best, best_size, stride)
+            )
+    return best if columns is None else answer.index_copy(-1, columns, best), step
