@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mintnet.data import DataError, load
-from mintnet.data.batches import read_table
+from mintnet.data.cifar10 import read_table
 from mintnet.data.published import CIFAR10_BINARY, CIFAR10_PYTHON, md5
 
 pytestmark = pytest.mark.filterwarnings("error")

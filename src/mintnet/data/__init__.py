@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mintnet.data import cifar10, digits, idx, imagenet32
-from mintnet.data.dataset import DataError, ImageData
-from mintnet.data.digits import mnist_slice
+from mintnet.data import cifar10, idx, imagenet32
+from mintnet.data.dataset import DataError, ImageData, digits, mnist_slice
 from mintnet.data.download import FileStatus, get, verify
 
 __all__ = [
@@ -55,6 +54,6 @@ def load(
     if size is not None or grey:
         raise ValueError(f"size and grey are for the data set 'folder'; {name} comes as it is")
     if name == "digits":
-        return digits.load(split)
+        return digits(split)
     reader = {"mnist": idx.load, "cifar10": cifar10.load, "imagenet32": imagenet32.load}[name]
     return reader(split, folder)

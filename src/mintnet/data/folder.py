@@ -56,11 +56,11 @@ def load(split: str, folder: str | Path | None, size: int = SIZE, grey: bool = F
     chosen = [p for k, p in enumerate(paths, 1) if (k % EVERY == 0) == (split == "test")]
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         images = list(pool.map(partial(read_picture, size=size, grey=grey), chosen))
-    classes = tuple(sorted({path.relative_to(home).parts[0] for path in paths}))
-    if any(path.parent == home for path in paths):  # not all of them have a label
-        classes = ()
-    places = [classes.index(path.relative_to(home).parts[0]) for path in chosen if classes]
-    labels = torch.tensor(places) if classes else None
+    labels, classes = None, tuple[str, ...]()
+    if all(path.parent != home for path in paths):
+        below = {path: path.relative_to(home).parts[0] for path in paths}
+        classes = tuple(sorted(set(below.values())))
+        labels = torch.tensor([classes.index(below[path]) for path in chosen])
     stacked = torch.from_numpy(np.stack(images))
     return ImageData("folder", stacked, labels, skipped=len(skipped), classes=classes)
 
@@ -80,10 +80,8 @@ def read_picture(path: Path, size: int, grey: bool) -> NDArray[np.uint8]:
     except DataError:
         raise
     except Exception as error:  # decoders of damaged pictures raise nearly anything
-        raise DataError(
-            f"{path}: expected a picture; it is truncated or damaged ({reason(error)}); "
-            f"leave it out"
-        ) from error
+        problem = f"it is truncated or damaged ({reason(error)}); leave it out"
+        raise DataError(f"{path}: expected a picture; {problem}") from error
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
@@ -138,7 +136,5 @@ def eight_bits(image: Image.Image, path: Path) -> Image.Image:
     if image.mode.startswith("I;16"):
         return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
-        raise DataError(
-            f"{path}: expected 8 or 16 bits a channel; got 32; convert it to one of them"
-        )
+        raise DataError(f"{path}: expected 8 or 16 bits a channel; got 32; convert it to these")
     return image

@@ -17,7 +17,7 @@ from mintnet.data.dataset import DataError, ImageData
 from mintnet.data.published import MNIST, content, existing, find, refuse_renamed
 
 _PARTS = {"train": "train", "test": "t10k"}
-_KINDS = {2051: "images", 2049: "labels"}
+_MAGIC = {"images": 2051, "labels": 2049}
 
 
 def locate(name: str, folder: Path) -> Path | None:
@@ -34,13 +34,13 @@ def parse_idx(data: bytes | bytearray, kind: str, source: str | Path = "idx") ->
         >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]), "labels").tolist()
         [7, 8, 9]
     """
-    expected = {kind: magic for magic, kind in _KINDS.items()}[kind]
     magic = int.from_bytes(data[:4], "big")
-    if len(data) < 4 or magic != expected:
+    if len(data) < 4 or magic != _MAGIC[kind]:
         came = f"a file that starts with {bytes(data[:8])!r}; get it again"
-        if magic in _KINDS:
-            came = f"{_KINDS[magic]} (magic {magic}); are two files swapped?"
-        raise DataError(f"{source}: expected idx {kind} (magic {expected}); got {came}")
+        if magic in _MAGIC.values():  # those of the other kind
+            other = "labels" if kind == "images" else "images"
+            came = f"{other} (magic {magic}); are two files swapped?"
+        raise DataError(f"{source}: expected idx {kind} (magic {_MAGIC[kind]}); got {came}")
     start = 4 + 4 * (magic & 0xFF)
     shape = tuple(int.from_bytes(data[i : i + 4], "big") for i in range(4, start, 4))
     size = start + math.prod(shape)
@@ -54,12 +54,10 @@ def parse_idx(data: bytes | bytearray, kind: str, source: str | Path = "idx") ->
 
 def load(split: str, folder: str | Path | None) -> ImageData:
     """MNIST, or another set in the same files, (N, 1, 28, 28) with labels 0 … 9."""
-    home = existing("mnist", folder)
-    arrays = {}
-    for kind, name in {"images": "images-idx3-ubyte", "labels": "labels-idx1-ubyte"}.items():
-        name = f"{_PARTS[split]}-{name}"
-        path = locate(name, home)
-        if path is None:
+    home, part, arrays = existing("mnist", folder), _PARTS[split], {}
+    for kind, rank in (("images", 3), ("labels", 1)):
+        name = f"{part}-{kind}-idx{rank}-ubyte"
+        if (path := locate(name, home)) is None:
             raise DataError(
                 f"mnist: expected {name}[.gz] in {home} or {home / 'mnist'}; it is not there; "
                 f"`mintnet data get mnist {home}` downloads it"
@@ -75,8 +73,8 @@ def load(split: str, folder: str | Path | None) -> ImageData:
     images, labels = arrays.values()
     if len(images) != len(labels) or len(images) == 0:
         raise DataError(
-            f"mnist: expected as many labels as images, and at least one; the {_PARTS[split]} "
-            f"files in {home} hold {len(images)} images and {len(labels)} labels"
+            f"mnist: expected as many labels as images, and at least one; the {part} files in "
+            f"{home} hold {len(images)} images and {len(labels)} labels"
         )
     classes = torch.from_numpy(labels.astype(np.int64))
     return ImageData("mnist", torch.from_numpy(images[:, None]), classes)

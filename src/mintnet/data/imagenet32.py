@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mintnet.data.batches import PIXELS, join, read_batch
+from mintnet.data.cifar10 import PIXELS, join, read_batch
 from mintnet.data.dataset import DataError, ImageData
 from mintnet.data.published import content, existing, find
 
