@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mintnet.data import NAMES, ImageData, load, mnist_slice
-from mintnet.data.download import DOWNLOADED
 from mintnet.models.noise import uniform_noise
 from mintnet.training.folder import RunError
 from mintnet.training.recipe import Recipe, data_and_kind
@@ -69,11 +68,6 @@ def held_out(count: int, share: float) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(stream(0, "held out"))
     order = torch.randperm(count, generator=generator)
     return order[kept:].sort().values, order[:kept].sort().values
-
-
-def part_of(batch: Tensor, rank: int, world: int) -> Tensor:
-    """The part of a batch that belongs to one of ``world`` processes; sizes differ by at most 1."""
-    return batch.tensor_split(world)[rank]
 
 
 def augmented(images: Tensor, kind: str, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
@@ -135,17 +129,15 @@ def images_for(
     name, version = own if name is None else name, facts.get("version")
     if name not in NAMES:
         told = "it does not say which data set" if name is None else f"it says {name!r}"
-        raise RunError(
-            f"{model}: on which images was it trained? {told}; name them with --data-set, one of "
-            f"{', '.join(NAMES)}"
-        )
+        choices = f"name them with --data-set, one of {', '.join(NAMES)}"
+        raise RunError(f"{model}: on which images was it trained? {told}; {choices}")
     if name == own:
         data = data or facts.get("folder")
     if few and name == "mnist" and split == "test" and data is None:
         return mnist_slice()
     channels, height, _ = (config.get("pixels") or config["net"])["shape"]
     options = {"size": height, "grey": channels == 1} if name == "folder" else {}
-    images = load_images(name, split, data, **options)
+    images = load(name, split, data, **options)
     if name == own and version not in (None, images.name):
         raise RunError(
             f"{model} was trained on {version}, and the files in {data} are {images.name}; never "
@@ -158,19 +150,6 @@ def images_for(
         raise RunError(f"{model} knows the labels {', '.join(known)}; got {', '.join(unknown)}")
     places = torch.tensor([known.index(name) for name in images.classes])
     return replace(images, labels=places[images.labels], classes=tuple(known))
-
-
-def load_images(name: str, split: str, data: str | Path | None, **options: Any) -> ImageData:
-    """As `load`, with the option's name in the message where the folder is missing."""
-    if name in NAMES and name != "digits":
-        if data is None:
-            fetch = f"; mintnet data get {name} DIR fetches them" if name in DOWNLOADED else ""
-            raise RunError(f"{name}: say with --data where its files are{fetch}")
-        if not Path(data).expanduser().is_dir():
-            raise RunError(
-                f"{name}: there is no folder {data}; say with --data where its files are"
-            )
-    return load(name, split, data, **options)
 
 
 def describe(recipe: Recipe, data: ImageData) -> dict[str, Any]:

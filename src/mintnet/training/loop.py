@@ -7,8 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +14,12 @@ import torch
 from torch import Tensor
 
 from mintnet.data import ImageData
+from mintnet.data.dataset import reason
 from mintnet.precision import true_float32
 from mintnet.solvers import InversionError
-from mintnet.training.data import Order, describe, part_of, stream
+from mintnet.training.data import Order, describe, stream
 from mintnet.training.devices import SMALL, is_first_process
-from mintnet.training.folder import RunError, RunFolder
+from mintnet.training.folder import OTHER, RunError, RunFolder
 from mintnet.training.optimizers import learning_rate
 from mintnet.training.output import Progress, Sampler, save_grid
 from mintnet.training.recipe import Recipe
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 CHECKPOINT_SECONDS = 30.0
 PATIENCE = 20
 """Steps in a row that may be left out since the loss or its gradient is not finite."""
-SLOW_VALIDATION = ((SMALL, None), (1024, 256), (math.inf, 64))
-"""On a CPU: for images of up to so many dimensions, the most held-out images that are used."""
 
 
 @dataclass
@@ -77,41 +74,64 @@ class Run:
                 f"a batch of {order.batch_size} images cannot be split over {fabric.world_size} "
                 f"processes; use fewer devices or a larger batch size"
             )
+        if recipe.tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                raise RunError("no TensorBoard: pip install 'mintnet[tensorboard]'") from None
+            self._writer = SummaryWriter
         fabric.to_device(task.model).train()
         captured = task.fast is not None and device.type == "cuda" and fabric.world_size == 1
         self.step = Step(task, recipe, order.batch_size, fabric, captured)
+        self.at = Reached()
         if state is not None:
             try:
                 self.step.load_state_dict(state)
             except (ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
-                reason = " ".join(str(error).split())[:160]
                 raise RunError(
                     f"{folder.checkpoint} is not of the network and optimizer in {folder.run_json} "
-                    f"({reason}); put back its own, or name another folder with --run"
+                    f"({reason(error)}); put back its own, or {OTHER}"
                 ) from error
-        known = {f.name: state[f.name] for f in fields(Reached) if state and f.name in state}
-        self.at = Reached(**known)
+            self.at = Reached(**{f.name: state[f.name] for f in fields(Reached) if f.name in state})
         self.validated = order.held
-        if device.type == "cpu":
-            size = data.images[0].numel()
-            self.validated = order.held[: next(n for most, n in SLOW_VALIDATION if size <= most)]
+        if device.type == "cpu" and (size := data.images[0].numel()) > SMALL:
+            self.validated = order.held[: 256 if size <= 1024 else 64]  # validation is slow there
         if device.type == "cuda" and self.images.numel() < torch.cuda.mem_get_info(device)[0] // 3:
             self.images = self.images.to(device)
             self.labels = None if self.labels is None else self.labels.to(device)
         self.about = {"preset": recipe.preset, "data": describe(recipe, data)}
+        self.about["validation"] = recipe.validation
         self.train: dict[str, float] = {}
         self.validation: dict[str, float] = {}
-        self.interruption, self.sampler = Interruption(), Sampler()
+        self.sampler, self.asked, self.drawing = Sampler(), False, False
         self._saved_at = time.monotonic()
         self._events: Any = None
 
     def fit(self) -> None:
-        """Train to the end, or to Ctrl-C."""
+        """Train to the end, or to Ctrl-C.
+
+        The first one is noted until the step is done: a step that is broken off would leave weights
+        and moments between two steps. A second one ends the run at once.
+        """
+        main = threading.current_thread() is threading.main_thread()  # others get no signals
+        before = signal.signal(signal.SIGINT, self._interrupted) if main else None
+        try:
+            self._fit()
+        finally:
+            if main:
+                signal.signal(signal.SIGINT, before or signal.default_int_handler)
+
+    def _interrupted(self, *_: object) -> None:
+        if self.asked or self.drawing:
+            raise KeyboardInterrupt
+        self.asked = True
+        if is_first_process():  # print could be interrupted in the middle of a line, and refuse
+            os.write(2, b"\nstopping after this step, with a checkpoint; Ctrl-C again: at once\n")
+
+    def _fit(self) -> None:
         fabric, order, progress = self.fabric, self.order, self.progress
         if self.recipe.tensorboard and fabric.is_global_zero:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._events = SummaryWriter(self.folder.path / "tensorboard")
+            self._events = self._writer(self.folder.path / "tensorboard")
         progress.note(
             f"{self.task.model.parameter_count():,} parameters; {self.total:,} "
             f"step{'s' * (self.total != 1)} of {order.batch_size} images on {fabric.device}"
@@ -119,42 +139,40 @@ class Run:
         if some := len(order.held) - len(self.validated):
             progress.note(f"{some:,} held-out images are left out of validation: it is slow")
         progress.start(self.at.step, self.total)
-        with self.interruption.noting():
-            if lacks_samples(self.folder, self.recipe, self.at.step, self.total):
+        if lacks_samples(self.folder, self.recipe, self.at.step, self.total):
+            self._sample()
+        while self.at.step < self.total:
+            began = time.perf_counter()
+            places = order(self.at.step).tensor_split(fabric.world_size)[fabric.global_rank]
+            outcome = self.step(
+                *self._look_up(places),
+                epoch=self.at.step // order.per_epoch,
+                learning_rate=learning_rate(self.recipe, self.at.step, self.total),
+                number=self.at.step,
+                stop=self.asked,
+            )
+            self.at.step += 1
+            self.at.seconds += time.perf_counter() - began
+            self._count(outcome)
+            last = self.at.step == self.total
+            if last or self.at.step % min(100, order.per_epoch) == 0:
+                self._report()
+            if last or self.at.step % order.per_epoch == 0:
+                self._end_epoch()
+            if last or self._checkpoint_due():
+                self._save()  # before samples, which take time
+            if samples_due(self.recipe, self.at.step, self.total):
                 self._sample()
-            while self.at.step < self.total:
-                began = time.perf_counter()
-                places = part_of(order(self.at.step), fabric.global_rank, fabric.world_size)
-                outcome = self.step(
-                    *self._look_up(places),
-                    epoch=self.at.step // order.per_epoch,
-                    learning_rate=learning_rate(self.recipe, self.at.step, self.total),
-                    number=self.at.step,
-                    stop=self.interruption.asked,
-                )
-                self.at.step += 1
-                self.at.seconds += time.perf_counter() - began
-                self._count(outcome)
-                last = self.at.step == self.total
-                if last or self.at.step % min(100, order.per_epoch) == 0:
-                    self._report()
-                if last or self.at.step % order.per_epoch == 0:
-                    self._end_epoch()
-                if last or self._checkpoint_due():
-                    self._save()  # before samples, which take time
-                if samples_due(self.recipe, self.at.step, self.total):
-                    self._sample()
-                # several processes stop at the same step, which they agree on
-                asked = outcome.stop if fabric.world_size > 1 else self.interruption.asked
-                if asked and not last:
-                    self._save()
-                    saved = f"step {self.at.step} is saved, and --resume goes on from there"
-                    raise KeyboardInterrupt(f"interrupted; {saved}")
+            # several processes stop at the same step, which they agree on
+            asked = outcome.stop if fabric.world_size > 1 else self.asked
+            if asked and not last:
+                self._save()
+                saved = f"step {self.at.step} is saved, and --resume goes on from there"
+                raise KeyboardInterrupt(f"interrupted; {saved}")
 
     def _look_up(self, places: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
         places = places.to(self.images.device)
-        labels = None if self.labels is None else self.labels[places]
-        return self.images[places], labels, places
+        return self.images[places], None if self.labels is None else self.labels[places], places
 
     def _count(self, outcome: Outcome) -> None:
         """Take the figures of a step in; stop where there is nothing to go on with."""
@@ -169,11 +187,10 @@ class Run:
                 loss = outcome.means["loss"]
                 self._give_up(f"the loss is {loss:g}, its gradient {outcome.norm:g}")
         else:
-            self.at.left_out = 0
+            size, sums = self.order.batch_size, self.at.sums
             for name in self.task.figures:
-                value = outcome.means[name] * self.order.batch_size
-                self.at.sums[name] = self.at.sums.get(name, 0.0) + value
-            self.at.seen += self.order.batch_size
+                sums[name] = sums.get(name, 0.0) + outcome.means[name] * size
+            self.at.seen, self.at.left_out = self.at.seen + size, 0
         self.progress.step(self.at.step, self._shown())
 
     def _shown(self) -> dict[str, float]:
@@ -181,7 +198,6 @@ class Run:
         return {**means, "images/s": self.at.seen / max(self.at.seconds - self.at.since, 1e-9)}
 
     def _report(self) -> None:
-        """A row about the steps since the last one."""
         self.train = self._shown()
         rate = learning_rate(self.recipe, self.at.step - 1, self.total)
         self._write("train", {**self.train, "learning_rate": rate})
@@ -192,7 +208,7 @@ class Run:
         if len(self.order.held):
             self.validation = self._validate()
             self._write("validation", {**self.validation, "images": len(self.validated)})
-            shown.update({f"validation {k}": v for k, v in self.validation.items()})
+            shown |= {f"validation {k}": v for k, v in self.validation.items()}
             figure = self.validation[self.task.figures[0]]
             # of equals the newest: a share of mistakes takes few values
             if math.isfinite(figure) and (self.at.best is None or figure <= self.at.best):
@@ -205,9 +221,8 @@ class Run:
     def _validate(self) -> dict[str, float]:
         """Figures of the held-out images, in true float32 and under noise that never changes."""
         task, fabric, names = self.step.averaged, self.fabric, self.task.figures
-        own = part_of(self.validated, fabric.global_rank, fabric.world_size)
-        sums = torch.zeros(len(names), dtype=torch.float64)
-        seed = stream(0, "validation noise")
+        own = self.validated.tensor_split(fabric.world_size)[fabric.global_rank]
+        sums, seed = torch.zeros(len(names), dtype=torch.float64), stream(0, "validation noise")
         task.model.eval()
         with true_float32():
             for places in own.split(max(self.order.batch_size, 32)):
@@ -224,37 +239,41 @@ class Run:
         return every > 0 and self.at.step % every == 0
 
     def _sample(self) -> None:
+        """A grid of samples; already the first Ctrl-C ends it, and the run goes on to its save."""
         if not self.fabric.is_global_zero:
             return
-        flow, told = self.step.averaged.model, dict[str, Any]()
-        with self.interruption.cancels():
-            try:
-                images = self.sampler.draw(flow, self.at.seconds, self.at.step == self.total)
-                told = {"images": 0 if images is None else len(images)}
-            except InversionError as error:
-                images, told = None, {"images": 0, "error": str(error).splitlines()[0]}
-                self.progress.note(f"no samples at step {self.at.step}: {told['error']}")
+        flow, told = self.step.averaged.model, dict[str, Any](images=0)
+        self.drawing = True
+        try:
+            images = self.sampler.draw(flow, self.at.seconds, self.at.step == self.total)
             if images is not None:
+                told = {"images": len(images)}
                 path = self.folder.samples / f"step_{self.at.step:07d}.png"
                 save_grid(path, images, flow.levels)
-        if told:
-            self._write("samples", told)
+        except InversionError as error:
+            told["error"] = str(error).splitlines()[0]
+        except KeyboardInterrupt:
+            self.asked = True
+            return
+        finally:
+            self.drawing = False
+        if "error" in told:
+            self.progress.note(f"no samples at step {self.at.step}: {told['error']}")
+        self._write("samples", told)
 
     def _save(self) -> None:
         """The newest weights as a model, and the checkpoint."""
         self._saved_at = time.monotonic()
         if not self.fabric.is_global_zero:
             return
-        if not self.step.is_finite():
-            self._give_up("the weights are no longer finite")
         self._save_model("last")
         self.folder.write_checkpoint({**asdict(self.at), **self.step.state_dict()})
 
     def _save_model(self, name: str) -> None:
         """The EMA weights, or the weights where there is no average, as a model folder."""
         if self.fabric.is_global_zero:
-            about = {**self.about, "validation": self.recipe.validation, "step": self.at.step}
-            self.step.averaged.model.save(self.folder.path / name, **about)
+            place = self.folder.path / name
+            self.step.averaged.model.save(place, **self.about, step=self.at.step)
 
     def _give_up(self, reason: str) -> None:
         last = self.folder.last
@@ -289,42 +308,3 @@ def lacks_samples(folder: RunFolder, recipe: Recipe, step: int, total: int) -> b
     """Whether a run was killed between the checkpoint of this step and its samples."""
     rows = ((row["kind"], row["step"]) for row in folder.metrics())
     return samples_due(recipe, step, total) and ("samples", step) not in rows
-
-
-class Interruption:
-    """The first Ctrl-C inside `noting` is noted, a second one raises KeyboardInterrupt at once.
-
-    A step that is broken off would leave weights and moments between two steps.
-    """
-
-    asked = at_once = False
-
-    @contextmanager
-    def noting(self) -> Iterator[None]:
-        """Note Ctrl-C in this block; outside the main thread Python gives no signals."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before: Any = signal.signal(signal.SIGINT, self._note)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before or signal.default_int_handler)
-
-    @contextmanager
-    def cancels(self) -> Iterator[None]:
-        """Inside, already the first Ctrl-C leaves this block, and only this block."""
-        self.at_once = True
-        try:
-            yield
-        except KeyboardInterrupt:
-            self.asked = True
-        finally:
-            self.at_once = False
-
-    def _note(self, *_: object) -> None:
-        if self.asked or self.at_once:
-            raise KeyboardInterrupt
-        self.asked = True
-        if is_first_process():  # print could be interrupted in the middle of a line, and refuse
-            os.write(2, b"\nstopping after this step, with a checkpoint; Ctrl-C again: at once\n")

@@ -79,13 +79,11 @@ def kernels_of(model: nn.Module) -> tuple[dict[nn.Parameter, Tensor | None], lis
 
 def load_state(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Load a saved state of an optimizer with the same options; the device's own stay as here."""
-    own = ("params", "lr", "fused", "capturable", "foreach")
-    groups = []
-    for before, here in zip(saved["param_groups"], optimizer.param_groups, strict=True):
-        for name in here.keys() - own:
+    groups = optimizer.state_dict()["param_groups"]
+    for before, here in zip(saved["param_groups"], groups, strict=True):
+        for name in here.keys() - {"lr", "fused", "capturable", "foreach"}:
             if before.get(name) != here[name]:
                 raise ValueError(f"its {name} is {before.get(name)}, not {here[name]}")
-        groups.append({**before, **{name: here[name] for name in own[1:]}})
     optimizer.load_state_dict({**saved, "param_groups": groups})
 
 

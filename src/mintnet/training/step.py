@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -73,7 +72,7 @@ class Step:
             kept = self.averaged.model.requires_grad_(False)
             self._averages = [*kept.parameters(), *float_buffers(kept)]
         self.optimizer = make_optimizer(model, recipe)
-        self.batch: Batch | None = None  # each call fills it, at the same place in memory
+        self.inputs: list[Tensor] = []  # each call fills them, at the same place in memory
         self.epoch = torch.zeros((), dtype=torch.long, device=self.device)
         self.rate, self.stop = torch.zeros(2, device=self.device).unbind()
         """1 − decay of the EMA weights, and 1 if this process is asked to stop."""
@@ -93,7 +92,10 @@ class Step:
 
         Shapes: images (n, C, H, W) uint8, labels (n,) or None, index (n,): places in the data set.
         """
-        self._fill(images, labels, index)
+        given = [tensor for tensor in (images, index, labels) if tensor is not None]
+        self.inputs = self.inputs or [torch.empty_like(t, device=self.device) for t in given]
+        for place, tensor in zip(self.inputs, given, strict=True):
+            place.copy_(tensor, non_blocking=True)
         self.epoch.fill_(epoch)
         self.stop.fill_(stop)
         self.rate.fill_(1 - min(self.recipe.ema, (1 + number) / (10 + number)))
@@ -107,16 +109,13 @@ class Step:
 
     def run(self) -> Tensor:
         """The step itself: means over the batch, norm, 1 if left out, 1 if weights are finite."""
-        recipe, batch = self.recipe, self.batch
-        assert batch is not None
-        for parameter in self.parameters:
-            parameter.grad = None
+        recipe, (images, index, *labels) = self.recipe, self.inputs
+        self.optimizer.zero_grad(set_to_none=True)
         before = [statistic.clone() for statistic in self.statistics]
         with self.fabric.autocast() if self.fabric else nullcontext():
-            images = augmented(
-                batch.images, recipe.augmentation, recipe.seed, self.epoch, batch.index
-            )
-            measured = self.task.measure(replace(batch, images=images))
+            images = augmented(images, recipe.augmentation, recipe.seed, self.epoch, index)
+            seed, known = stream(recipe.seed, "noise"), labels[0] if labels else None
+            measured = self.task.measure(Batch(images, known, index, seed, draw=self.epoch))
         (measured["loss"].sum() / self.batch_size).backward()
         names = ("loss", *self.task.figures)
         means = torch.stack([measured[name].detach().sum() for name in names]) / self.batch_size
@@ -131,18 +130,6 @@ class Step:
             self._average(self.rate * ~bad)
             told = (norm, bad, self.is_finite(), self.stop > 0)
             return torch.stack([*means, *(one.to(means.dtype) for one in told)])
-
-    def _fill(self, images: Tensor, labels: Tensor | None, index: Tensor) -> None:
-        """Put a batch where the captured step reads it."""
-        if self.batch is None:
-            place = [torch.empty_like(t, device=self.device) for t in (images, index)]
-            known = None if labels is None else torch.empty_like(labels, device=self.device)
-            seed = stream(self.recipe.seed, "noise")
-            self.batch = Batch(place[0], known, place[1], seed, draw=self.epoch)
-        self.batch.images.copy_(images, non_blocking=True)
-        self.batch.index.copy_(index, non_blocking=True)
-        if self.batch.labels is not None and labels is not None:
-            self.batch.labels.copy_(labels, non_blocking=True)
 
     def _sum_over_processes(self, means: Tensor) -> None:
         """Gradients and means summed, statistics averaged over all processes: one collective."""
