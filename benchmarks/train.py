@@ -43,8 +43,7 @@ def training_step(flow: Flow, images: Tensor, preset: str, way: str) -> Callable
     """
     from mintnet.training.devices import Devices, chosen_precision, fast_path
     from mintnet.training.recipe import Recipe
-    from mintnet.training.step import Step
-    from mintnet.training.task import DensityTask
+    from mintnet.training.step import DensityTask, Step
 
     recipe = Recipe.of(preset, batch_size=len(images))
     task = DensityTask(copy.deepcopy(flow).to(images.device).train())

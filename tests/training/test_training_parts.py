@@ -153,7 +153,7 @@ def test_the_time_is_estimated(monkeypatch, capsys):
     progress.start(10, 40)
     for step in range(11, 16):
         progress.step(step, {"bpd": 2.0})
-    assert capsys.readouterr().out == "step 15/40  bpd 2.000  12 minutes to go\n"
+    assert capsys.readouterr().out == "step 15/40  bpd 2.000  0:12:30 to go\n"
 
 
 def pictures(folder, count):

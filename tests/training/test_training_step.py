@@ -15,8 +15,7 @@ from mintnet.training import devices as training_devices
 from mintnet.training import step as training_step
 from mintnet.training.build import build_task
 from mintnet.training.devices import chosen_precision, fast_path
-from mintnet.training.step import Step
-from mintnet.training.task import DensityTask, FastPath
+from mintnet.training.step import DensityTask, FastPath, Step
 
 OPTIONS = {
     "pairs": (1, 1),

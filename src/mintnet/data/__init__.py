@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mintnet.data import cifar10, idx, imagenet32
 from mintnet.data.dataset import DataError, ImageData, digits, mnist_slice
 from mintnet.data.download import FileStatus, get, verify
+from mintnet.data.readers import load_cifar10, load_imagenet32, load_mnist
 
 __all__ = [
     "NAMES",
@@ -55,5 +55,5 @@ def load(
         raise ValueError(f"size and grey are for the data set 'folder'; {name} comes as it is")
     if name == "digits":
         return digits(split)
-    reader = {"mnist": idx.load, "cifar10": cifar10.load, "imagenet32": imagenet32.load}[name]
-    return reader(split, folder)
+    readers = {"mnist": load_mnist, "cifar10": load_cifar10, "imagenet32": load_imagenet32}
+    return readers[name](split, folder)

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from mintnet.data import cifar10, idx, imagenet32, published
+from mintnet.data import published, readers
 from mintnet.data.dataset import DataError, reason
 from mintnet.data.published import ARCHIVES, CIFAR10_BINARY, CIFAR10_PYTHON, MNIST, content, md5
 from mintnet.files import whole_file, write_bytes
@@ -45,15 +45,15 @@ def verify(name: str, folder: str | Path) -> list[FileStatus]:
     base = Path(folder).expanduser()
     home = base if base.name == name else base / name
     if name == "mnist":
-        found = {n: idx.locate(n, base) for n in MNIST}
+        found = {n: readers.locate_mnist(n, base) for n in MNIST}
         home = next((p.parent for p in found.values() if p), home)
         return [_compare(p or home / f"{n}.gz", MNIST[n]) for n, p in found.items()]
     if name == "cifar10":
-        home, version = cifar10.locate(base) or (home, CIFAR10_BINARY)
+        home, version = readers.locate_cifar10(base) or (home, CIFAR10_BINARY)
         return [_compare(home / n, digest) for n, digest in version.items()]
     if name == "imagenet32":
-        wanted = [n for part in imagenet32.files(base).values() for n in part]
-        both = [(n, imagenet32.locate(n, base)) for n in wanted]
+        wanted = [n for part in readers.imagenet32_files(base).values() for n in part]
+        both = [(n, readers.locate_imagenet32(n, base)) for n in wanted]
         return [FileStatus(p or home / n, "present" if p else "missing") for n, p in both]
     return []
 
@@ -100,7 +100,7 @@ def _fetch(file: Path, mirrors: tuple[str, ...], digest: str, progress: bool) ->
         try:
             with whole_file(file) as part:
                 download(url, str(part), None)
-                if not _holds(part, digest):
+                if _compare(part, digest).status != "verified":
                     raise DataError("not the published content")
             return
         except requests.HTTPError as error:
@@ -116,18 +116,15 @@ def _fetch(file: Path, mirrors: tuple[str, ...], digest: str, progress: bool) ->
     )
 
 
-def _holds(file: Path, digest: str) -> bool:
-    """Whether a file has this md5 sum, archives as they are, others without their gzip."""
-    try:
-        return md5(file.read_bytes() if file.name in ARCHIVES else content(file)) == digest
-    except DataError:
-        return False
-
-
 def _compare(file: Path, digest: str) -> FileStatus:
+    """Whether a file has this md5 sum, archives as they are, others without their gzip."""
     if not file.is_file():
         return FileStatus(file, "missing")
-    return FileStatus(file, "verified" if _holds(file, digest) else "damaged")
+    try:
+        found = md5(file.read_bytes() if file.name in ARCHIVES else content(file))
+    except DataError:
+        found = ""
+    return FileStatus(file, "verified" if found == digest else "damaged")
 
 
 def _get_cifar10(missing: list[Path], folder: Path, progress: bool) -> None:
@@ -139,7 +136,7 @@ def _get_cifar10(missing: list[Path], folder: Path, progress: bool) -> None:
     archive = kept or home / next(iter(versions))
     if kept is None:
         _fetch(archive, CIFAR10_MIRRORS, ARCHIVES[archive.name], progress)
-    elif not _holds(kept, ARCHIVES[kept.name]):
+    elif _compare(kept, ARCHIVES[kept.name]).status != "verified":
         raise DataError(f"{kept}: expected the published archive; its md5 differs; remove it")
     version = versions[archive.name]
     names = [file.name for file in missing if file.name in version] or list(version)

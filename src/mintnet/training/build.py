@@ -20,7 +20,7 @@ from mintnet.models.storage import locate, read_config
 from mintnet.training.data import stream
 from mintnet.training.folder import RunError
 from mintnet.training.recipe import NETWORK, Recipe, data_and_kind, flag
-from mintnet.training.task import ClassificationTask, DensityTask, Task, check_labels
+from mintnet.training.step import ClassificationTask, DensityTask, Task, check_labels
 
 WARMUP = 200
 """Steps over which the learning rate rises where a run starts from trained weights."""

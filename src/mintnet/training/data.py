@@ -1,8 +1,7 @@
 """Which images a run sees, in which order and how augmented: functions of seed, epoch and place.
 
-Nothing here has a state, so that a run that is resumed at a step continues as if it had never
-stopped, and a step can be captured. Shapes: images (batch, C, H, W); index (batch,): places in the
-data set.
+Nothing here has a state: a run that is resumed continues as if it had never stopped, and a step can
+be captured. Shapes: images (batch, C, H, W); index (batch,): places in the data set.
 """
 
 from __future__ import annotations
@@ -41,13 +40,7 @@ def permutation(seed: int, epoch: int, count: int) -> Tensor:
 
 
 class Order:
-    """Which images of a data set a run trains on in each step, and which it holds out.
-
-    Examples:
-        >>> order = Order(Recipe("digits", batch_size=4, validation=0.2), count=10)
-        >>> order.per_epoch, len(order.held), order(0).tolist() != order(2).tolist()
-        (2, 2, True)
-    """
+    """Which images of a data set a run trains on in each step, and which it holds out."""
 
     def __init__(self, recipe: Recipe, count: int) -> None:
         self.seed = recipe.seed
@@ -86,15 +79,14 @@ def flipped(images: Tensor, seed: int, epoch: int | Tensor, index: Tensor) -> Te
 
 def cropped(images: Tensor, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
     """The images moved by up to 4 pixels either way, or a seventh of small ones, on black."""
-    (h, w), device = images.shape[-2:], images.device
+    count, _, h, w = images.shape
     padding = min(4, h // 7)
     dice = uniform_noise(stream(seed, "crop"), epoch, index, (2, 1), torch.float64)
     shift = (dice * (2 * padding + 1)).long()  # 0 … 2 · padding
-    rows = torch.arange(h, device=device) + shift[:, 0]
-    columns = torch.arange(w, device=device) + shift[:, 1]
-    sample = torch.arange(len(images), device=device)[:, None, None]
+    sample, rows, columns = (torch.arange(n, device=images.device) for n in (count, h, w))
+    rows, columns = (rows + shift[:, 0])[:, :, None], (columns + shift[:, 1])[:, None, :]
     framed = F.pad(images, (padding,) * 4)
-    return framed[sample, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    return framed[sample[:, None, None], :, rows, columns].permute(0, 3, 1, 2)
 
 
 def cut_out(images: Tensor, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
@@ -118,10 +110,6 @@ def images_for(
 
     ``model`` is its name in messages. With ``few``, where no folder of MNIST is known, the 128
     test images that come with the package.
-
-    Examples:
-        >>> len(images_for({"data": {"name": "mnist"}}, "a model", few=True))
-        128
     """
     facts = config.get("data")
     facts = facts if isinstance(facts, dict) else {"name": facts}
@@ -139,10 +127,8 @@ def images_for(
     options = {"size": height, "grey": channels == 1} if name == "folder" else {}
     images = load(name, split, data, **options)
     if name == own and version not in (None, images.name):
-        raise RunError(
-            f"{model} was trained on {version}, and the files in {data} are {images.name}; never "
-            f"mix their figures: name the folder of {version} with --data"
-        )
+        words = f"{model} was trained on {version}, and the files in {data} are {images.name}"
+        raise RunError(f"{words}; never mix their figures: name its folder with --data")
     known = facts.get("classes") or images.classes
     if images.labels is None or tuple(known) == images.classes:
         return images

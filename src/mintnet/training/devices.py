@@ -17,7 +17,7 @@ from torch.utils._triton import has_triton
 from mintnet.data.dataset import reason
 from mintnet.models.fast import why_not_fast
 from mintnet.training.folder import RunError
-from mintnet.training.task import DensityTask, FastPath, Task
+from mintnet.training.step import DensityTask, FastPath, Task
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -15,7 +15,7 @@ from mintnet.models.labelled import ImageClassifier
 from mintnet.precision import true_float32
 from mintnet.training.devices import Devices, make_fabric
 from mintnet.training.folder import RunError
-from mintnet.training.task import check_labels
+from mintnet.training.step import check_labels
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from mintnet.training.folder import OTHER, RunError, RunFolder
 from mintnet.training.optimizers import learning_rate
 from mintnet.training.output import Progress, Sampler, save_grid
 from mintnet.training.recipe import Recipe
-from mintnet.training.step import Outcome, Step
-from mintnet.training.task import Batch, Task
+from mintnet.training.step import Batch, Outcome, Step, Task
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

@@ -21,13 +21,7 @@ QUINTIC = (3.4445, -4.7750, 2.0315)
 
 
 def learning_rate(recipe: Recipe, step: int, total: int) -> float:
-    """The learning rate of step 0, 1, …, total − 1, a pure function.
-
-    Examples:
-        >>> recipe = Recipe("digits", learning_rate=1.0, schedule="step", milestones=(0.5,))
-        >>> [learning_rate(recipe, step, 4) for step in range(4)]
-        [1.0, 1.0, 0.1, 0.1]
-    """
+    """The learning rate of step 0, 1, …, total − 1, a pure function."""
     share = step / max(total, 1)
     if recipe.schedule == "step":
         factor = DECAY ** sum(share >= milestone for milestone in recipe.milestones)
