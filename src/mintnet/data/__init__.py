@@ -6,22 +6,11 @@ from pathlib import Path
 
 from mintnet.data.dataset import DataError, ImageData, digits, mnist_slice
 from mintnet.data.download import FileStatus, get, verify
-from mintnet.data.readers import load_cifar10, load_imagenet32, load_mnist
+from mintnet.data.readers import PARTS, load_cifar10, load_imagenet32, load_mnist
 
-__all__ = [
-    "NAMES",
-    "SPLITS",
-    "DataError",
-    "FileStatus",
-    "ImageData",
-    "get",
-    "load",
-    "mnist_slice",
-    "verify",
-]
+__all__ = ["NAMES", "DataError", "FileStatus", "ImageData", "get", "load", "mnist_slice", "verify"]
 
 NAMES = ("digits", "mnist", "cifar10", "imagenet32", "folder")
-SPLITS = ("train", "test")
 
 
 def load(
@@ -42,7 +31,7 @@ def load(
         >>> len(data), data.shape, data.levels
         (1437, (1, 8, 8), 17)
     """
-    for what, given, known in (("data set", name, NAMES), ("split", split, SPLITS)):
+    for what, given, known in (("data set", name, NAMES), ("split", split, PARTS)):
         if given not in known:
             raise ValueError(f"unknown {what} {given!r}; expected one of {', '.join(known)}")
     if name == "folder":

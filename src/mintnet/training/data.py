@@ -141,15 +141,7 @@ def images_for(
 def describe(recipe: Recipe, data: ImageData) -> dict[str, Any]:
     """Which images a run is about, as plain data, with a checksum over about 1,000 of them."""
     some = data.images[:: max(1, len(data) // 1000)].contiguous().numpy().data
-    return {
-        "name": data_and_kind(recipe.preset)[0],
-        "version": data.name,
-        "folder": recipe.data,
-        "size": recipe.size,
-        "grey": recipe.grey,
-        "images": len(data),
-        "shape": list(data.shape),
-        "levels": data.levels,
-        "checksum": zlib.crc32(some),
-        "classes": list(data.classes) if recipe.labels else [],
-    }
+    facts: dict[str, Any] = {"name": data_and_kind(recipe.preset)[0], "version": data.name}
+    facts |= {"folder": recipe.data, "size": recipe.size, "grey": recipe.grey, "images": len(data)}
+    facts |= {"shape": list(data.shape), "levels": data.levels, "checksum": zlib.crc32(some)}
+    return {**facts, "classes": list(data.classes) if recipe.labels else []}

@@ -122,13 +122,13 @@ def fast_path(
     if isinstance(task, DensityTask) and (why := why_not_fast(task.model.net)):
         return None, no + why
     if not devices.cuda:
-        return FastPath(torch.bfloat16, compiled=False), "fast path in bf16"
+        return FastPath(dtype=torch.bfloat16, compiled=False), "fast path in bf16"
     slow = ""
     if not has_triton():
         slow = "not compiled: Triton is not installed, or this GPU is too old for it"
     elif not any(map(shutil.which, (os.environ.get("CC") or "gcc", "gcc", "clang"))):
         slow = "not compiled: there is no C compiler, which Triton needs"
-    path = FastPath(torch.bfloat16 if half else torch.float32, compiled=not slow)
+    path = FastPath(dtype=torch.bfloat16 if half else torch.float32, compiled=not slow)
     return path, f"fast path in {precision}, {slow or 'compiling takes a minute'}"
 
 

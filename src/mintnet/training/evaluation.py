@@ -68,7 +68,7 @@ class Accuracy:
     """
 
     def __init__(self, log_probs: Tensor, labels: Tensor) -> None:
-        (count, classes), self.labels = log_probs.shape, labels
+        self.log_probs, self.labels, (count, classes) = log_probs, labels, log_probs.shape
         if broken := int((~log_probs.isfinite()).any(1).sum()):  # argmax would take NaN
             raise RunError(
                 f"the classifier gives NaN or infinite log-probabilities for {broken} of {count} "
@@ -92,6 +92,8 @@ class Accuracy:
     def to_dict(self) -> dict[str, Any]:
         """The figures as plain data."""
         bins = {name: column.tolist() for name, column in vars(self.calibration).items()}
+        columns = {"label": self.labels, "predicted": self.predictions}
+        columns["confidence"] = self.confidence
         return {
             "accuracy": self.accuracy,
             "standard_error": self.standard_error,
@@ -101,12 +103,7 @@ class Accuracy:
             "confusion": self.confusion.tolist(),
             "calibration": {"expected_calibration_error": self.calibration.error, **bins},
             "most_confident_mistakes": [
-                {
-                    "image": k,
-                    "label": int(self.labels[k]),
-                    "predicted": int(self.predictions[k]),
-                    "confidence": float(self.confidence[k]),
-                }
+                {"image": k, **{name: column[k].item() for name, column in columns.items()}}
                 for k in self.mistakes(24).tolist()
             ],
         }
@@ -137,17 +134,16 @@ def evaluate(
         >>> int(evaluate(Classifier.preset("digits"), load("digits", "test")).confusion.sum())
         360
     """
-    for name, value in (("draws", draws), ("batch_size", batch_size)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1; got {value}")
+    if min(draws, batch_size) < 1:
+        raise ValueError(f"draws must be at least 1, batch_size too; got {draws} and {batch_size}")
     if (data.shape, data.levels) != (model.shape, model.levels):
         raise RunError(
             f"the model is one of images of shape {model.shape} with {model.levels} levels; the "
             f"images of {data.name} have shape {data.shape} and {data.levels} levels"
         )
     labels = check_labels(data, model.classes, "evaluation") if model.classes else None
-    classifier, training = isinstance(model, ImageClassifier), model.training
-    values = torch.zeros(len(data), model.classes if classifier else 1, dtype=torch.float64)
+    training, width = model.training, model.classes if isinstance(model, ImageClassifier) else 1
+    values = torch.zeros(len(data), width, dtype=torch.float64)
     with true_float32():
         fabric = make_fabric(devices or Devices())
         model.to(fabric.device).eval()
@@ -164,8 +160,9 @@ def evaluate(
         model.train(training)
         if fabric.world_size > 1:
             values = fabric.all_reduce(values.to(fabric.device), reduce_op="sum").cpu()  # type: ignore
-    if classifier and labels is not None:
+    if isinstance(model, ImageClassifier) and labels is not None:
         return Accuracy(values, labels)
-    mean, nats = float(values.mean()), float(values.mean()) * math.prod(model.shape) * math.log(2)
+    mean = float(values.mean())
+    nats = mean * math.prod(model.shape) * math.log(2)
     error = float(values.std()) / math.sqrt(len(data)) if len(data) > 1 else math.inf
     return Evaluation(mean, error, nats, len(data), draws, seed, bound)

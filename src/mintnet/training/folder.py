@@ -33,9 +33,8 @@ class RunError(ValueError):
 
 RUN: dict[str, Any] = {"format": Literal[2], "recipe": dict, "data": dict, "steps": Steps}
 STATE: dict[str, Any] = {"step": Steps, "best": float | None, "best_step": Steps}
-STATE |= {"left_out": Steps | None, "seen": Steps | None, "since": float | None}
-STATE |= {"seconds": Seconds, "sums": dict | None}
-STATE |= {"model": dict, "averaged": dict | None, "optimizer": dict}
+STATE |= {"left_out": Steps | None, "seen": Steps | None, "since": float | None, "seconds": Seconds}
+STATE |= {"sums": dict | None, "model": dict, "averaged": dict | None, "optimizer": dict}
 METRICS: dict[str, Any] = {"kind": str, "step": Steps}
 """What run.json, a checkpoint and each line of metrics.jsonl say."""
 
@@ -113,7 +112,6 @@ class RunFolder:
         return state is not None and bool(state["step"] >= self.read()["steps"])
 
     def require_empty(self) -> None:
-        """Raise unless a new run may begin here."""
         if not self.is_empty():
             run = self.run_json.is_file()
             words = "holds a run; go on with it with --resume, or" if run else "is not empty;"
@@ -125,8 +123,7 @@ class RunFolder:
             raise RunError(f"{self.path} holds no run: there is no run.json in it; {OTHER}")
         return read_json(self.run_json, RUN, RunError)  # type: ignore[no-any-return]
 
-    def write(self, content: Mapping[str, Any]) -> None:
-        """Write run.json."""
+    def write(self, **content: Any) -> None:
         versions = {name: version(name) for name in ("mintnet", "torch", "lightning-fabric")}
         versions["python"] = platform.python_version()
         text = json.dumps({"format": FORMAT, **content, "versions": versions}, indent=1)
@@ -147,13 +144,11 @@ class RunFolder:
             try:
                 rows.append(check(json.loads(line), METRICS))
             except (ValueError, RecursionError) as error:
-                mend = "put back a copy of the file, or take it away"
-                place = f"{self.metrics_file}: line {number}"
-                raise RunError(f"{place}: {reason(error)}; {mend}") from error
+                problem = f"{self.metrics_file}: line {number}: {reason(error)}"
+                raise RunError(f"{problem}; put back a copy, or take the file away") from error
         return rows
 
     def add_metrics(self, row: Mapping[str, Any]) -> None:
-        """Add a row to metrics.jsonl."""
         with self.metrics_file.open("a") as file:
             file.write(json.dumps(row) + "\n")
 
@@ -164,7 +159,6 @@ class RunFolder:
             write_bytes(self.metrics_file, "".join(rows).encode())
 
     def write_checkpoint(self, state: dict[str, Any]) -> None:
-        """Write the state to resume from, whole or not at all."""
         packed = io.BytesIO()
         torch.save({"state": state, "format": FORMAT}, packed)
         write_bytes(self.checkpoint, packed.getvalue())

@@ -17,7 +17,7 @@ from mintnet.data import ImageData
 from mintnet.data.dataset import reason
 from mintnet.precision import true_float32
 from mintnet.solvers import InversionError
-from mintnet.training.data import Order, describe, stream
+from mintnet.training.data import Order, stream
 from mintnet.training.devices import SMALL, is_first_process
 from mintnet.training.folder import OTHER, RunError, RunFolder
 from mintnet.training.optimizers import learning_rate
@@ -35,44 +35,43 @@ PATIENCE = 20
 
 @dataclass
 class Reached:
-    """How far a run has come; with the tensors of the step it is what a checkpoint keeps."""
+    """How far a run has come; with the tensors of the step it is what a checkpoint keeps.
+
+    ``seconds`` in training steps, the last steps in a row that were ``left_out``, and ``sums`` of
+    figures over the ``seen`` images since the last report, at ``since`` seconds.
+    """
 
     step: int = 0
     best: float | None = None
     best_step: int = 0
     seconds: float = 0.0
-    """Time spent in training steps."""
     left_out: int = 0
-    """Steps that were left out, of the last ones in a row."""
     sums: dict[str, float] = field(default_factory=dict)
-    """Of figures, over the ``seen`` images since the last report, at ``since`` seconds."""
     seen: int = 0
     since: float = 0.0
 
 
+@dataclass
 class Run:
     """A run, new or from the ``state`` of a checkpoint; `fit` is the loop."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        data: ImageData,
-        order: Order,
-        task: Task,
-        folder: RunFolder,
-        progress: Progress,
-        fabric: Fabric,
-        state: dict[str, Any] | None = None,
-    ) -> None:
-        self.recipe, self.task, self.folder, self.progress = recipe, task, folder, progress
-        self.fabric, device = fabric, fabric.device
-        self.images, self.labels = data.images, data.labels
-        self.order, self.total = order, recipe.steps(order.per_epoch)
-        if fabric.world_size > order.batch_size:
-            raise RunError(
-                f"a batch of {order.batch_size} images cannot be split over {fabric.world_size} "
-                f"processes; use fewer devices or a larger batch size"
-            )
+    recipe: Recipe
+    data: ImageData
+    facts: dict[str, Any]
+    order: Order
+    task: Task
+    folder: RunFolder
+    progress: Progress
+    fabric: Fabric
+    state: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        recipe, order, task, fabric = self.recipe, self.order, self.task, self.fabric
+        device, self.total = fabric.device, recipe.steps(order.per_epoch)
+        self.images, self.labels = self.data.images, self.data.labels
+        if (world := fabric.world_size) > order.batch_size:
+            words = f"a batch of {order.batch_size} images cannot be split over {world} processes"
+            raise RunError(f"{words}; use fewer devices or a larger batch size")
         if recipe.tensorboard:
             try:
                 from torch.utils.tensorboard import SummaryWriter
@@ -80,26 +79,22 @@ class Run:
                 raise RunError("no TensorBoard: pip install 'mintnet[tensorboard]'") from None
             self._writer = SummaryWriter
         fabric.to_device(task.model).train()
-        captured = task.fast is not None and device.type == "cuda" and fabric.world_size == 1
+        captured = task.fast is not None and device.type == "cuda" and world == 1
         self.step = Step(task, recipe, order.batch_size, fabric, captured)
-        self.at = Reached()
-        if state is not None:
-            try:
+        state = self.state or {}
+        try:
+            if state:
                 self.step.load_state_dict(state)
-            except (ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
-                raise RunError(
-                    f"{folder.checkpoint} is not of the network and optimizer in {folder.run_json} "
-                    f"({reason(error)}); put back its own, or {OTHER}"
-                ) from error
-            self.at = Reached(**{f.name: state[f.name] for f in fields(Reached) if f.name in state})
+        except (ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
+            names = f"{self.folder.checkpoint} is not of the network in {self.folder.run_json}"
+            raise RunError(f"{names} ({reason(error)}); put back its own, or {OTHER}") from error
+        self.at = Reached(**{f.name: state[f.name] for f in fields(Reached) if f.name in state})
         self.validated = order.held
-        if device.type == "cpu" and (size := data.images[0].numel()) > SMALL:
+        if device.type == "cpu" and (size := self.images[0].numel()) > SMALL:
             self.validated = order.held[: 256 if size <= 1024 else 64]  # validation is slow there
         if device.type == "cuda" and self.images.numel() < torch.cuda.mem_get_info(device)[0] // 3:
             self.images = self.images.to(device)
             self.labels = None if self.labels is None else self.labels.to(device)
-        self.about = {"preset": recipe.preset, "data": describe(recipe, data)}
-        self.about["validation"] = recipe.validation
         self.train: dict[str, float] = {}
         self.validation: dict[str, float] = {}
         self.sampler, self.asked, self.drawing = Sampler(), False, False
@@ -131,10 +126,9 @@ class Run:
         fabric, order, progress = self.fabric, self.order, self.progress
         if self.recipe.tensorboard and fabric.is_global_zero:
             self._events = self._writer(self.folder.path / "tensorboard")
-        progress.note(
-            f"{self.task.model.parameter_count():,} parameters; {self.total:,} "
-            f"step{'s' * (self.total != 1)} of {order.batch_size} images on {fabric.device}"
-        )
+        size = f"{self.task.model.parameter_count():,} parameters"
+        steps = f"{self.total:,} step{'s' * (self.total != 1)} of {order.batch_size} images"
+        progress.note(f"{size}; {steps} on {fabric.device}")
         if some := len(order.held) - len(self.validated):
             progress.note(f"{some:,} held-out images are left out of validation: it is slow")
         progress.start(self.at.step, self.total)
@@ -166,8 +160,8 @@ class Run:
             asked = outcome.stop if fabric.world_size > 1 else self.asked
             if asked and not last:
                 self._save()
-                saved = f"step {self.at.step} is saved, and --resume goes on from there"
-                raise KeyboardInterrupt(f"interrupted; {saved}")
+                words = f"interrupted; step {self.at.step} is saved"
+                raise KeyboardInterrupt(f"{words}, and --resume goes on from there")
 
     def _look_up(self, places: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
         places = places.to(self.images.device)
@@ -271,18 +265,17 @@ class Run:
     def _save_model(self, name: str) -> None:
         """The EMA weights, or the weights where there is no average, as a model folder."""
         if self.fabric.is_global_zero:
-            place = self.folder.path / name
-            self.step.averaged.model.save(place, **self.about, step=self.at.step)
+            about = {"preset": self.recipe.preset, "validation": self.recipe.validation}
+            place, step = self.folder.path / name, self.at.step
+            self.step.averaged.model.save(place, **about, data=self.facts, step=step)
 
     def _give_up(self, reason: str) -> None:
         last = self.folder.last
         if not last.exists() and self.step.is_finite():
             self._save_model("last")
         kept = f"the weights saved last are in {last}" if last.exists() else "no weights are saved"
-        raise RunError(
-            f"{reason} at step {self.at.step}, so the run stops; {kept}: try a lower learning rate "
-            f"or clip the gradient, in another run"
-        )
+        words = f"{reason} at step {self.at.step}, so the run stops; {kept}"
+        raise RunError(f"{words}: try a lower learning rate or --clip, in another run")
 
     def _write(self, kind: str, figures: dict[str, Any]) -> None:
         """A row of metrics.jsonl, and the same for TensorBoard where that is asked for."""

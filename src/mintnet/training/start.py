@@ -27,8 +27,6 @@ from mintnet.training.loop import Run, lacks_samples
 from mintnet.training.output import Progress
 from mintnet.training.recipe import Recipe, data_and_kind
 
-SCORED_ON_A_CPU = 500  # held-out images at most; a GPU has time for all
-
 
 def train(
     preset: str,
@@ -89,27 +87,20 @@ def _train(
         raise RunError(f"{folder.run_json}: recipe: {error}" if saved else str(error)) from error
     task.fast, path = places.fast_path(task, recipe.precision, devices, recipe.plain)
     total, begun = recipe.steps(order.per_epoch), state["step"] if state else 0
-    figures: dict[str, Any] = {
-        "preset": preset,
-        "run": str(folder.path),
-        "figure": task.figures[0],
-        "epochs": -(-total // order.per_epoch),
-        "resumed_from": begun if saved else None,
-        "train": {},
-        "validation": {},
-    }
+    figures: dict[str, Any] = {"preset": preset, "run": str(folder.path), "train": {}}
+    figures |= {"figure": task.figures[0], "epochs": -(-total // order.per_epoch)}
+    figures |= {"resumed_from": begun if saved else None, "validation": {}}
     if state and begun >= total and not lacks_samples(folder, recipe, begun, total):
         progress.note(f"{folder.path} is finished: {begun} steps; --epochs extends it")
     else:
         mixed = recipe.precision == "bf16" and task.fast is None
         fabric = places.make_fabric(devices, mixed)  # refuses devices before a file is there
         _check_same_start(fabric, folder, [begun, total, facts["checksum"]])
-        run = Run(recipe, data, order, task, folder, progress, fabric, state)
+        run = Run(recipe, data, facts, order, task, folder, progress, fabric, state)
         if fabric.is_global_zero:
             if saved.get("steps") != total:
                 model = {**task.model.describe(), "parameters": task.model.parameter_count()}
-                about = {"recipe": asdict(recipe), "data": facts, "model": model, "steps": total}
-                folder.write(about)
+                folder.write(recipe=asdict(recipe), data=facts, model=model, steps=total)
             if saved:
                 folder.rewind_metrics(begun)
                 progress.note(f"going on with {folder.path} at step {begun} of {total}")
@@ -137,7 +128,7 @@ def _load(recipe: Recipe, split: str) -> ImageData:
 
 def _keep_scores(folder: RunFolder, images: Tensor, device: torch.device) -> None:
     """Scores of held-out images beside the weights, for `Flow.score`, if there are enough."""
-    images = images if device.type == "cuda" else images[:SCORED_ON_A_CPU]
+    images = images if device.type == "cuda" else images[:500]  # a CPU has no time for more
     for place in (folder.last, folder.best):
         model = Model.load(place).to(device) if len(images) >= FEWEST and place.exists() else None
         if isinstance(model, Flow):
@@ -194,16 +185,12 @@ def _first_words(recipe: Recipe, data: ImageData, order: Order, new: bool) -> It
     if recipe.preset == "folder":
         test = f"{len(_load(recipe, 'test')):,} test, "
         if (size := data.shape[1]) % 2 and recipe.kind == "deep" and not recipe.layers:
-            yield (
-                f"warning: {size} × {size} pixels do not halve evenly: the network has 1 stage; "
-                f"--size {size + 1} would give it 2"
-            )
+            words = f"warning: {size} × {size} pixels do not halve evenly: the network has 1 stage"
+            yield f"{words}; --size {size + 1} would give it 2"
     yield f"{data.name}: {len(data):,} training, {test}{len(order.held):,} held out of training"
     if new and recipe.init is not None:
-        yield (
-            f"started from {recipe.init}: its network; {recipe.validation:g} of the images held "
-            f"out; the learning rate rises over {recipe.warmup} steps"
-        )
+        words = f"started from {recipe.init}: its network; {recipe.validation:g} of the images"
+        yield f"{words} held out; the learning rate rises over {recipe.warmup} steps"
 
 
 def _check_same_start(fabric: Any, folder: RunFolder, facts: list[int]) -> None:

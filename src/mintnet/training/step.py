@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
+FastPath = dict[str, Any]
+"""Of the fast path of training: ``dtype`` of convolutions, and whether layers are ``compiled``."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """Images (batch, C, H, W) uint8, labels (batch,) int64 or None, and what fixes the noise.
@@ -51,14 +55,6 @@ class Batch:
     draw: int | Tensor
 
 
-@dataclass(frozen=True)
-class FastPath:
-    """The fast path of training: the dtype of convolutions, and whether layers are compiled."""
-
-    dtype: torch.dtype
-    compiled: bool
-
-
 class DensityTask:
     """Maximum likelihood: the loss is − log p of the dequantized image, in nats.
 
@@ -71,9 +67,9 @@ class DensityTask:
 
     figures: tuple[str, ...] = ("bpd",)
 
-    def __init__(self, flow: Flow, fast: FastPath | None = None) -> None:
+    def __init__(self, flow: Flow) -> None:
         self.model: Any = flow
-        self.fast = fast
+        self.fast: FastPath | None = None
 
     def measure(self, batch: Batch) -> dict[str, Tensor]:
         flow, dtype = self.model, self.model.dtype  # `log_prob` would check images in each call
@@ -84,7 +80,7 @@ class DensityTask:
         net = flow.given(context)
         transform = net.transform
         if self.fast and flow.training:
-            transform = partial(fast_transform, net, **vars(self.fast))
+            transform = partial(fast_transform, net, **self.fast)
         loss = -flow.log_density((batch.images.to(dtype) + noise) / flow.levels, transform)
         return {"loss": loss, "bpd": loss / (flow.dimensions * math.log(2))}
 
@@ -107,7 +103,7 @@ class ClassificationTask:
         if batch.labels is None or (training and len(batch.images) < 2):
             words = "batch normalization needs at least two images on each device"
             raise RunError(f"{words}; take a larger batch size, or fewer devices")
-        fast = vars(self.fast) if self.fast and training else {}
+        fast = self.fast if self.fast and training else {}
         logits = model.logits(model.prepared(batch.images), **fast).to(model.dtype)
         log_probs = logits.log_softmax(1)
         loss = nats = F.nll_loss(log_probs, batch.labels, reduction="none")
