@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ OLD = {"train": ("train_32x32.npy",), "test": ("valid_32x32.npy",)}
 BOX = {"train": tuple(f"train_data_batch_{k}" for k in range(1, 11)), "test": ("val_data",)}
 """The anti-aliased version, about 0.25 bits per dimension easier: pickles or .npz with labels."""
 COUNTS = {"train": 1_281_149, "test": 49_999}
+Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]
+"""Images (N, 3072) uint8, channel-major, and labels (N,) int64, counted from 0."""
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
@@ -111,13 +113,6 @@ def _all_of(
     return [path for path in found.values() if path]
 
 
-class Batch(NamedTuple):
-    """Images (N, 3072) uint8, channel-major, and labels (N,) int64, counted from 0."""
-
-    images: NDArray[np.uint8]
-    labels: NDArray[np.int64]
-
-
 def locate_cifar10(folder: Path) -> tuple[Path, Mapping[str, str]] | None:
     """The folder with CIFAR-10 files in or below ``folder``, and the names and md5s to expect."""
     below = "cifar-10-batches-bin", "cifar-10-batches-py"
@@ -150,7 +145,7 @@ def _read(path: Path, version: Mapping[str, str]) -> Batch:
     records = np.frombuffer(data, np.uint8).reshape(count, RECORD)
     if (top := records[:, 0].max()) > 9:
         raise DataError(f"{path}: expected labels 0 to 9; got {top}; is it a CIFAR-10 batch?")
-    return Batch(records[:, 1:], records[:, 0].astype(np.int64))
+    return records[:, 1:], records[:, 0].astype(np.int64)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -205,7 +200,7 @@ def read_batch(path: Path, data: bytes | bytearray, low: int, high: int) -> Batc
     least, most = labels.min(), labels.max()
     if least < low or most > high:
         raise DataError(f"{path}: expected labels {low} to {high}; got {least} to {most}")
-    return Batch(images, labels.astype(np.int64) - low)
+    return images, labels.astype(np.int64) - low
 
 
 def join(name: str, batches: Iterable[Batch]) -> ImageData:

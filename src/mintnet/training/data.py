@@ -23,8 +23,6 @@ from mintnet.models.noise import uniform_noise
 from mintnet.training.folder import RunError
 from mintnet.training.recipe import Recipe, data_and_kind
 
-CUTOUT = 8
-
 
 def stream(seed: int, purpose: str) -> int:
     """A seed of its own for each use of a run's seed."""
@@ -64,38 +62,28 @@ def held_out(count: int, share: float) -> tuple[Tensor, Tensor]:
 
 
 def augmented(images: Tensor, kind: str, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
-    """The images as a training step sees them; ``kind`` is the recipe's augmentation."""
-    for name, function in (("crop", cropped), ("flip", flipped), ("cutout", cut_out)):
-        if name in kind.split("-"):
-            images = function(images, seed, epoch, index)
-    return images
+    """The images as a training step sees them; ``kind`` is the recipe's augmentation.
 
-
-def flipped(images: Tensor, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
-    """About half of the images mirrored left to right."""
-    coin = uniform_noise(stream(seed, "flip"), epoch, index, (1, 1, 1)) < 0.5
-    return torch.where(coin, images.flip(-1), images)
-
-
-def cropped(images: Tensor, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
-    """The images moved by up to 4 pixels either way, or a seventh of small ones, on black."""
-    count, _, h, w = images.shape
-    padding = min(4, h // 7)
-    dice = uniform_noise(stream(seed, "crop"), epoch, index, (2, 1), torch.float64)
-    shift = (dice * (2 * padding + 1)).long()  # 0 … 2 · padding
+    crop moves them by up to 4 pixels either way, or a seventh of small ones, on black; flip mirrors
+    about half of them left to right; cutout blackens 8 × 8 pixels around a random one of each.
+    """
+    kinds, (count, _, h, w) = kind.split("-"), images.shape
     sample, rows, columns = (torch.arange(n, device=images.device) for n in (count, h, w))
-    rows, columns = (rows + shift[:, 0])[:, :, None], (columns + shift[:, 1])[:, None, :]
-    framed = F.pad(images, (padding,) * 4)
-    return framed[sample[:, None, None], :, rows, columns].permute(0, 3, 1, 2)
-
-
-def cut_out(images: Tensor, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
-    """The images with a black square of 8 pixels around a random pixel of each."""
-    (h, w), device = images.shape[-2:], images.device
-    centre = uniform_noise(stream(seed, "cutout"), epoch, index, (2, 1))
-    y = (torch.arange(h, device=device) + 0.5 - centre[:, 0] * h).abs() < CUTOUT / 2
-    x = (torch.arange(w, device=device) + 0.5 - centre[:, 1] * w).abs() < CUTOUT / 2
-    return images.masked_fill((y[:, :, None] & x[:, None, :])[:, None], 0)
+    if "crop" in kinds:
+        padding = min(4, h // 7)
+        dice = uniform_noise(stream(seed, "crop"), epoch, index, (2, 1), torch.float64)
+        shift = (dice * (2 * padding + 1)).long()  # 0 … 2 · padding
+        y, x = (rows + shift[:, 0])[:, :, None], (columns + shift[:, 1])[:, None, :]
+        images = F.pad(images, (padding,) * 4)[sample[:, None, None], :, y, x].permute(0, 3, 1, 2)
+    if "flip" in kinds:
+        coin = uniform_noise(stream(seed, "flip"), epoch, index, (1, 1, 1)) < 0.5
+        images = torch.where(coin, images.flip(-1), images)
+    if "cutout" in kinds:
+        centre = uniform_noise(stream(seed, "cutout"), epoch, index, (2, 1))
+        y = (rows + 0.5 - centre[:, 0] * h).abs() < 4
+        x = (columns + 0.5 - centre[:, 1] * w).abs() < 4
+        images = images.masked_fill((y[:, :, None] & x[:, None, :])[:, None], 0)
+    return images
 
 
 def images_for(
@@ -104,12 +92,11 @@ def images_for(
     split: str = "test",
     name: str | None = None,
     data: str | Path | None = None,
-    few: bool = False,
 ) -> ImageData:
     """Images for the model with this configuration: those it was trained on, or others by name.
 
-    ``model`` is its name in messages. With ``few``, where no folder of MNIST is known, the 128
-    test images that come with the package.
+    ``model`` is its name in messages. Where no folder of MNIST is known, the 128 test images that
+    come with the package.
     """
     facts = config.get("data")
     facts = facts if isinstance(facts, dict) else {"name": facts}
@@ -121,7 +108,7 @@ def images_for(
         raise RunError(f"{model}: on which images was it trained? {told}; {choices}")
     if name == own:
         data = data or facts.get("folder")
-    if few and name == "mnist" and split == "test" and data is None:
+    if name == "mnist" and split == "test" and data is None:
         return mnist_slice()
     channels, height, _ = (config.get("pixels") or config["net"])["shape"]
     options = {"size": height, "grey": channels == 1} if name == "folder" else {}

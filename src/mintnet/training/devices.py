@@ -41,7 +41,6 @@ class Devices:
 
     @property
     def bf16(self) -> bool:
-        """Whether those have matrix units for bf16."""
         return self.cuda and torch.cuda.get_device_capability() >= (8, 0)
 
     def resolved(self) -> tuple[int | str, int]:

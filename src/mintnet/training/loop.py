@@ -123,44 +123,42 @@ class Run:
             os.write(2, b"\nstopping after this step, with a checkpoint; Ctrl-C again: at once\n")
 
     def _fit(self) -> None:
-        fabric, order, progress = self.fabric, self.order, self.progress
-        if self.recipe.tensorboard and fabric.is_global_zero:
+        recipe, fabric, order, total = self.recipe, self.fabric, self.order, self.total
+        if recipe.tensorboard and fabric.is_global_zero:
             self._events = self._writer(self.folder.path / "tensorboard")
         size = f"{self.task.model.parameter_count():,} parameters"
-        steps = f"{self.total:,} step{'s' * (self.total != 1)} of {order.batch_size} images"
-        progress.note(f"{size}; {steps} on {fabric.device}")
+        steps = f"{total:,} step{'s' * (total != 1)} of {order.batch_size} images"
+        self.progress.note(f"{size}; {steps} on {fabric.device}")
         if some := len(order.held) - len(self.validated):
-            progress.note(f"{some:,} held-out images are left out of validation: it is slow")
-        progress.start(self.at.step, self.total)
-        if lacks_samples(self.folder, self.recipe, self.at.step, self.total):
+            self.progress.note(f"{some:,} held-out images are left out of validation: it is slow")
+        self.progress.start(self.at.step, total)
+        if lacks_samples(self.folder, recipe, self.at.step, total):
             self._sample()
-        while self.at.step < self.total:
-            began = time.perf_counter()
-            places = order(self.at.step).tensor_split(fabric.world_size)[fabric.global_rank]
-            outcome = self.step(
-                *self._look_up(places),
-                epoch=self.at.step // order.per_epoch,
-                learning_rate=learning_rate(self.recipe, self.at.step, self.total),
-                number=self.at.step,
-                stop=self.asked,
-            )
-            self.at.step += 1
+        for number in range(self.at.step, total):
+            began, rate = time.perf_counter(), learning_rate(recipe, number, total)
+            places = order(number).tensor_split(fabric.world_size)[fabric.global_rank]
+            batch, epoch = self._look_up(places), number // order.per_epoch
+            outcome = self.step(*batch, epoch, rate, number=number, stop=self.asked)
+            self.at.step = step = number + 1
             self.at.seconds += time.perf_counter() - began
             self._count(outcome)
-            last = self.at.step == self.total
-            if last or self.at.step % min(100, order.per_epoch) == 0:
-                self._report()
-            if last or self.at.step % order.per_epoch == 0:
+            last = step == total
+            if last or step % min(100, order.per_epoch) == 0:
+                self.train = self._shown()
+                self._write("train", {**self.train, "learning_rate": rate})
+                self.at.sums, self.at.seen, self.at.since = {}, 0, self.at.seconds
+            if last or step % order.per_epoch == 0:
                 self._end_epoch()
-            if last or self._checkpoint_due():
+            every, waited = recipe.checkpoint_every, time.monotonic() - self._saved_at
+            due = waited >= CHECKPOINT_SECONDS if every is None else every and step % every == 0
+            if last or due:
                 self._save()  # before samples, which take time
-            if samples_due(self.recipe, self.at.step, self.total):
+            if samples_due(recipe, step, total):
                 self._sample()
             # several processes stop at the same step, which they agree on
-            asked = outcome.stop if fabric.world_size > 1 else self.asked
-            if asked and not last:
+            if not last and (outcome.stop if fabric.world_size > 1 else self.asked):
                 self._save()
-                words = f"interrupted; step {self.at.step} is saved"
+                words = f"interrupted; step {step} is saved"
                 raise KeyboardInterrupt(f"{words}, and --resume goes on from there")
 
     def _look_up(self, places: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
@@ -189,12 +187,6 @@ class Run:
     def _shown(self) -> dict[str, float]:
         means = {name: total / self.at.seen for name, total in self.at.sums.items()}
         return {**means, "images/s": self.at.seen / max(self.at.seconds - self.at.since, 1e-9)}
-
-    def _report(self) -> None:
-        self.train = self._shown()
-        rate = learning_rate(self.recipe, self.at.step - 1, self.total)
-        self._write("train", {**self.train, "learning_rate": rate})
-        self.at.sums, self.at.seen, self.at.since = {}, 0, self.at.seconds
 
     def _end_epoch(self) -> None:
         shown = dict(self.train)
@@ -225,11 +217,6 @@ class Run:
         task.model.train()
         sums = fabric.all_reduce(sums.to(fabric.device), reduce_op="sum")  # type: ignore[assignment]
         return dict(zip(names, (sums / len(self.validated)).tolist(), strict=True))
-
-    def _checkpoint_due(self) -> bool:
-        if (every := self.recipe.checkpoint_every) is None:
-            return time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
-        return every > 0 and self.at.step % every == 0
 
     def _sample(self) -> None:
         """A grid of samples; already the first Ctrl-C ends it, and the run goes on to its save."""

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from mintnet.training.recipe import Recipe
 
-DECAY = 0.1
-"""Of the learning rate at a milestone."""
 MOMENTUM = 0.95
 RMS = 0.2
 """Root mean square of Muon's steps at a learning rate of 1, about Adam's (Liu et al., 2025)."""
@@ -24,7 +22,7 @@ def learning_rate(recipe: Recipe, step: int, total: int) -> float:
     """The learning rate of step 0, 1, …, total − 1, a pure function."""
     share = step / max(total, 1)
     if recipe.schedule == "step":
-        factor = DECAY ** sum(share >= milestone for milestone in recipe.milestones)
+        factor = 0.1 ** sum(share >= milestone for milestone in recipe.milestones)
     elif recipe.schedule == "linear":
         factor = min(1.0, 1.6 * (1 - share))
     else:
@@ -42,17 +40,12 @@ def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     """
     kernels, others = kernels_of(model)
     device = others[0].device
-    options: dict[str, Any] = {
-        "lr": torch.tensor(recipe.learning_rate, device=device),
-        "eps": recipe.eps,
-        "weight_decay": 0.0,
-        "amsgrad": not recipe.adam,
-        "fused": True,
-        "capturable": device.type == "cuda",
-    }
+    cuda = device.type == "cuda"
+    options: dict[str, Any] = {"lr": torch.tensor(recipe.learning_rate, device=device)}
+    options |= {"eps": recipe.eps, "weight_decay": 0.0, "amsgrad": not recipe.adam}
+    options |= {"fused": True, "capturable": cuda}
     if recipe.muon:
-        products = torch.bfloat16 if device.type == "cuda" else None
-        return Muon(kernels, others, products, **options)
+        return Muon(kernels, others, torch.bfloat16 if cuda else None, **options)
     decaying: dict[str, Any] = {"params": list(kernels), "weight_decay": recipe.weight_decay}
     return torch.optim.AdamW([decaying, {"params": others}], **options)
 

@@ -42,14 +42,12 @@ class Progress:
         self._validation: dict[str, float] = {}
 
     def start(self, step: int, total: int) -> None:
-        """The run begins at a step."""
         self._first, self._total, self._began = step, total, time.monotonic()
         self._due = self._began + FIRST
         self._task = self._bar.add_task("", total=total, completed=step, figures="")
         self._bar.start()
 
     def step(self, step: int, figures: dict[str, float]) -> None:
-        """A step is done."""
         now, since = time.monotonic(), step - self._first - 2
         if since <= 0:  # the first two steps are slower
             self._began = now
@@ -61,7 +59,6 @@ class Progress:
             self.note(f"step {step}/{self._total}  {_line(figures)}  {left} to go")
 
     def epoch(self, epoch: int, epochs: int, figures: dict[str, float]) -> None:
-        """An epoch is done."""
         if self.plain:
             self.note(f"epoch {epoch}/{epochs}  {_line(figures)}")
         self._validation = {n: x for n, x in figures.items() if n.startswith("validation")}
@@ -72,7 +69,6 @@ class Progress:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def stop(self) -> None:
-        """The run is over."""
         self._bar.stop()
 
 

@@ -40,8 +40,8 @@ def option(default: Any, group: str, help: str, shown: str = "", alias: str = ""
 
 Count, Positive = Annotated[int, (0, 2**40)], Annotated[int, (1, 2**40)]
 Seed = Annotated[int, (-(2**63), 2**63 - 1)]
-Share, Above0 = Annotated[float, (0, 1 - 1e-9)], Annotated[float, (1e-100, 1e100)]
-Inside, Size = Annotated[float, (1e-9, 1 - 1e-9)], Annotated[float, (0, 2**40)]
+Share, Milestone = Annotated[float, (0, 1 - 1e-9)], Annotated[float, (1e-9, 1 - 1e-9)]
+Scale, Amount = Annotated[float, (1e-100, 1e100)], Annotated[float, (0, 2**40)]
 Whole = tuple[int, ...] | None
 Augmentation = Literal["none", "flip", "crop", "crop-flip", "crop-flip-cutout"]
 Schedule = Literal["step", "cosine", "linear"]
@@ -66,7 +66,7 @@ class Recipe(Config):
     epochs: Positive = option(100, "run", "Passes over the training images.")
     max_steps: Count = option(0, "run", "Length in steps, where that is shorter; 0: no limit.")
     batch_size: Positive = option(32, "run", "Images in one step, over all devices together.")
-    learning_rate: Above0 = option(1e-3, "run", "At its highest.", alias="--lr")
+    learning_rate: Scale = option(1e-3, "run", "At its highest.", alias="--lr")
     seed: Seed = option(0, "run", "Of the first weights, the order of the images and the noise.")
     init: str | None = option(None, "run", INIT, "fresh weights")
 
@@ -88,15 +88,15 @@ class Recipe(Config):
     centre: float | None = option(None, "network", CENTRE, "0")
 
     schedule: Schedule = option("cosine", "optimization", "Of the learning rate.")
-    milestones: tuple[Inside, ...] = option((), "optimization", "Of step: shares of the run.")
+    milestones: tuple[Milestone, ...] = option((), "optimization", "Of step: shares of the run.")
     warmup: Count = option(0, "optimization", "Steps over which the learning rate rises.")
     adam: bool = option(False, "optimization", "Adam instead of AMSGrad.")
     muon: bool = option(False, "optimization", "Muon for kernels; these for all other weights.")
-    eps: Above0 = option(1e-4, "optimization", "ε of AMSGrad and Adam.")
-    weight_decay: Size = option(0.0, "optimization", "Of kernels, decoupled as in AdamW.")
+    eps: Scale = option(1e-4, "optimization", "ε of AMSGrad and Adam.")
+    weight_decay: Amount = option(0.0, "optimization", "Of kernels, decoupled as in AdamW.")
     label_smoothing: Share = option(0.0, "optimization", "Share of a label spread over classes.")
     ema: Share = option(0.0, "optimization", "Decay of the EMA weights, which are saved; 0: none.")
-    clip: Size = option(0.0, "optimization", "Largest norm of the gradient, in nats; 0: none.")
+    clip: Amount = option(0.0, "optimization", "Largest norm of the gradient, in nats; 0: none.")
     precision: Precision = option("auto", "optimization", BF16)
 
     checkpoint_every: Count | None = option(None, "output", "In steps.", "every 30 seconds")

@@ -220,7 +220,11 @@ class Step:
         with torch.no_grad():
             for statistic, value in zip(self.statistics, before, strict=True):
                 statistic.copy_(torch.where(bad, value, statistic))
-            self._average(self.rate * ~bad)
+            if self._averages:  # a ← a + rate (w − a); torch's `AveragedModel` cannot be captured
+                own = [*self.task.model.parameters(), *self.statistics]
+                moves = torch._foreach_sub(own, self._averages)
+                torch._foreach_mul_(moves, self.rate * ~bad)
+                torch._foreach_add_(self._averages, moves)
             told = (norm, bad, self.is_finite(), self.stop > 0)
             return torch.stack([*means, *(one.to(means.dtype) for one in told)])
 
@@ -237,14 +241,6 @@ class Step:
         joined = fabric.all_reduce(joined, reduce_op="sum")  # type: ignore[assignment]
         for tensor, total in zip(shared, joined.split([t.numel() for t in shared]), strict=True):
             tensor.copy_(total.view_as(tensor))
-
-    def _average(self, rate: Tensor) -> None:
-        """EMA weights: a ← a + rate (w − a); `AveragedModel` of torch cannot be captured."""
-        if self._averages:
-            own = [*self.task.model.parameters(), *self.statistics]
-            moves = torch._foreach_sub(own, self._averages)
-            torch._foreach_mul_(moves, rate)
-            torch._foreach_add_(self._averages, moves)
 
     @torch.no_grad()
     def is_finite(self) -> Tensor:
