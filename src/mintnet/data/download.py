@@ -104,7 +104,7 @@ def _fetch(file: Path, mirrors: tuple[str, ...], digest: str, progress: bool) ->
                     raise DataError("not the published content")
             return
         except requests.HTTPError as error:
-            fault = f"HTTP {error.response.status_code}"
+            fault = f"HTTP {getattr(error.response, 'status_code', 'error')}"
         except requests.RequestException as error:
             fault = type(error).__name__
         except DataError as error:

@@ -27,9 +27,10 @@ MAGIC = {"images": 2051, "labels": 2049}
 PIXELS = 3 * 32 * 32
 RECORD = 1 + PIXELS
 """Bytes of CIFAR-10's binary version: a label, then pixels, channel-major."""
-OLD = {"train": ("train_32x32.npy",), "test": ("valid_32x32.npy",)}
+Files = dict[str, tuple[str, ...]]
+OLD: Files = {"train": ("train_32x32.npy",), "test": ("valid_32x32.npy",)}
 """ImageNet 32×32 of the papers on density models, .npy files without labels."""
-BOX = {"train": tuple(f"train_data_batch_{k}" for k in range(1, 11)), "test": ("val_data",)}
+BOX: Files = {"train": tuple(f"train_data_batch_{k}" for k in range(1, 11)), "test": ("val_data",)}
 """The anti-aliased version, about 0.25 bits per dimension easier: pickles or .npz with labels."""
 COUNTS = {"train": 1_281_149, "test": 49_999}
 Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]
@@ -220,7 +221,7 @@ def locate_imagenet32(name: str, folder: Path) -> Path | None:
     return published.find("imagenet32", folder, (f"{name}.npz", name))
 
 
-def imagenet32_files(folder: Path) -> dict[str, tuple[str, ...]]:
+def imagenet32_files(folder: Path) -> Files:
     """The files of the version in ``folder``, the older one if there is none; both are refused."""
     names = ([name for part in version.values() for name in part] for version in (OLD, BOX))
     paths = ([locate_imagenet32(name, folder) for name in each] for each in names)

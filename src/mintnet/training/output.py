@@ -94,11 +94,13 @@ class Sampler:
         fits = self.grid_seconds is not None and self.grid_seconds <= budget
         if budget <= 0 or not (fits or last or self.grid_seconds is None):
             return None
-        z, images, began, used = flow.sample_latents(COUNT, seed=SEED), [], time.monotonic(), 0.0
+        z, images = flow.sample_latents(COUNT, seed=SEED), list[Tensor]()
+        began, used, drawn = time.monotonic(), 0.0, 0
         try:
-            while (drawn := sum(map(len, images))) < COUNT and 2 * used <= budget:
+            while drawn < COUNT and 2 * used <= budget:
                 # 1, 1, 2, 4, …: each part takes about as long as all before
                 images.append(flow.decode(z[drawn:][: COUNT if fits else max(1, drawn)]))
+                drawn += len(images[-1])
                 used = time.monotonic() - began
         finally:
             self.spent += time.monotonic() - began

@@ -38,10 +38,13 @@ def option(default: Any, group: str, help: str, shown: str = "", alias: str = ""
     return field(default=default, metadata=about)
 
 
-Count, Positive = Annotated[int, (0, 2**40)], Annotated[int, (1, 2**40)]
+Count = Annotated[int, (0, 2**40)]
+Positive = Annotated[int, (1, 2**40)]
 Seed = Annotated[int, (-(2**63), 2**63 - 1)]
-Share, Milestone = Annotated[float, (0, 1 - 1e-9)], Annotated[float, (1e-9, 1 - 1e-9)]
-Scale, Amount = Annotated[float, (1e-100, 1e100)], Annotated[float, (0, 2**40)]
+Share = Annotated[float, (0, 1 - 1e-9)]
+Milestone = Annotated[float, (1e-9, 1 - 1e-9)]
+Scale = Annotated[float, (1e-100, 1e100)]
+Amount = Annotated[float, (0, 2**40)]
 Whole = tuple[int, ...] | None
 Augmentation = Literal["none", "flip", "crop", "crop-flip", "crop-flip-cutout"]
 Schedule = Literal["step", "cosine", "linear"]
