@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 SMALL = 256
-"""Dimensions of an image up to which one thread is best."""
+"""Dimensions of an image up to which one CPU thread is best."""
 
 
 @dataclass(frozen=True)
@@ -132,26 +132,17 @@ def fast_path(
 
 
 @contextmanager
-def cpu_threads(threads: int | None, dimensions: int) -> Iterator[None]:
-    """That many threads within this block; if None, one for images of few dimensions."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or (1 if dimensions <= SMALL else before))
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def float32_math(tf32: bool) -> Iterator[None]:
-    """Products of float32 numbers in TF32 or in true float32, on devices that have both."""
+def computing(tf32: bool, threads: int | None = None) -> Iterator[None]:
+    """Products of float32 numbers in TF32 or in true float32, and so many CPU threads, inside."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
+    before, flags = torch.get_num_threads(), (matmul.allow_tf32, cudnn.allow_tf32)
     matmul.allow_tf32 = cudnn.allow_tf32 = tf32
+    torch.set_num_threads(threads or before)
     try:
         yield
     finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
+        matmul.allow_tf32, cudnn.allow_tf32 = flags
+        torch.set_num_threads(before)
 
 
 def _leave_group() -> None:

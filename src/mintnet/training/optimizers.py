@@ -12,10 +12,7 @@ from torch import Tensor, nn
 from mintnet.training.recipe import Recipe
 
 MOMENTUM = 0.95
-RMS = 0.2
-"""Root mean square of Muon's steps at a learning rate of 1, about Adam's (Liu et al., 2025)."""
-QUINTIC = (3.4445, -4.7750, 2.0315)
-"""s ↦ a s + b s³ + c s⁵, repeated, takes all of (0, 1] to about 1 (Jordan, 2024)."""
+RMS = 0.2  # of Muon's steps at a learning rate of 1, about Adam's (Liu et al., 2025)
 
 
 def learning_rate(recipe: Recipe, step: int, total: int) -> float:
@@ -64,21 +61,14 @@ def kernels_of(model: nn.Module) -> tuple[dict[nn.Parameter, Tensor | None], lis
     return kernels, others
 
 
-def load_state(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    """Load a saved state of an optimizer with the same options; the device's own stay as here."""
-    groups = optimizer.state_dict()["param_groups"]
-    for before, here in zip(saved["param_groups"], groups, strict=True):
-        for name in here.keys() - {"lr", "fused", "capturable", "foreach"}:
-            if before.get(name) != here[name]:
-                raise ValueError(f"its {name} is {before.get(name)}, not {here[name]}")
-    optimizer.load_state_dict({**saved, "param_groups": groups})
-
-
 def orthogonalized(matrices: Tensor) -> Tensor:
-    """About U Vᵀ for matrices U S Vᵀ of shape (n, rows, columns), by Newton-Schulz iteration."""
+    """About U Vᵀ for matrices U S Vᵀ of shape (n, rows, columns), by Newton-Schulz iteration.
+
+    s ↦ a s + b s³ + c s⁵, repeated, takes all of (0, 1] to about 1 (Jordan, 2024).
+    """
     if matrices.shape[-2] > matrices.shape[-1]:
         return orthogonalized(matrices.mT).mT  # the smaller square is cheaper
-    a, b, c = QUINTIC
+    a, b, c = 3.4445, -4.7750, 2.0315
     x: Tensor = matrices / (matrices.norm(dim=(-2, -1), keepdim=True) + 1e-12)
     for _ in range(5):
         square = x @ x.mT

@@ -128,10 +128,9 @@ class Recipe(Config):
         for name, value in given.items():
             kinds = [other for other in NETWORK if name in NETWORK[other] + OWN[other]]
             if value and kinds and recipe.kind not in kinds:
-                raise RunError(
-                    f"{preset} is {KINDS[recipe.kind]} and has no {flag(name)}, which is for "
-                    f"{' and '.join(KINDS[k] for k in kinds)}; leave it out"
-                )
+                words = f"{preset} is {KINDS[recipe.kind]} and has no {flag(name)}"
+                owners = " and ".join(KINDS[kind] for kind in kinds)
+                raise RunError(f"{words}, which is for {owners}; leave it out")
         if "milestones" in given and recipe.schedule != "step":
             raise ValueError(f"milestones belong to --schedule step; this is {recipe.schedule}")
         return recipe

@@ -106,18 +106,16 @@ def _train(
                 progress.note(f"going on with {folder.path} at step {begun} of {total}")
             for line in filter(None, (*_first_words(recipe, data, order, new=not saved), path)):
                 progress.note(line)
-        with (
-            places.float32_math(tf32=recipe.precision in ("tf32", "bf16")),
-            places.cpu_threads(recipe.threads, data.images[0].numel()),
-        ):
+        threads = recipe.threads or (1 if data.images[0].numel() <= places.SMALL else None)
+        with places.computing(tf32=recipe.precision in ("tf32", "bf16"), threads=threads):
             run.fit()
             if fabric.is_global_zero:
                 _keep_scores(folder, data.images[order.held], fabric.device)
         state = asdict(run.at)
         figures |= {"train": run.train, "validation": run.validation}
-    left_out = sum(row["kind"] == "left out" for row in folder.metrics())
     figures |= {name: state[name] for name in ("seconds", "best", "best_step")}
     figures |= {"steps": state["step"], "finished": state["step"] >= total}
+    left_out = sum(row["kind"] == "left out" for row in folder.metrics())
     return {**figures, "steps_left_out": left_out}
 
 
@@ -165,17 +163,15 @@ def _extended(
     was, before = saved["data"], saved["steps"]
     for name in ("images", "shape", "levels", "checksum"):
         if was.get(name) != now[name]:
-            raise RunError(
-                f"{folder.path} was begun with other images ({name} {was.get(name)}, now "
-                f"{now[name]}); give the same --data, or {OTHER}"
-            )
+            other = f"other images ({name} {was.get(name)}, now {now[name]})"
+            mend = f"give the same --data, or {OTHER}"
+            raise RunError(f"{folder.path} was begun with {other}; {mend}")
     if recipe.max_steps > before:
         recipe = replace(recipe, epochs=max(recipe.epochs, -(-recipe.max_steps // per_epoch)))
     if (steps := recipe.steps(per_epoch)) < before:
-        raise RunError(
-            f"{folder.path} was begun for {before} steps, not {steps}: a run can be extended, not "
-            f"shortened; resume it without --epochs and --max-steps, or {OTHER}"
-        )
+        words = f"{folder.path} was begun for {before} steps, not {steps}"
+        mend = f"resume it without --epochs and --max-steps, or {OTHER}"
+        raise RunError(f"{words}: a run can be extended, not shortened; {mend}")
     return recipe
 
 

@@ -30,7 +30,7 @@ from mintnet.models.labelled import ImageClassifier
 from mintnet.models.noise import uniform_noise
 from mintnet.training.data import augmented, stream
 from mintnet.training.folder import RunError
-from mintnet.training.optimizers import load_state, make_optimizer
+from mintnet.training.optimizers import make_optimizer
 from mintnet.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -267,7 +267,12 @@ class Step:
         self.task.model.load_state_dict(state["model"])
         if self.recipe.ema:
             self.averaged.model.load_state_dict(state["averaged"])
-        load_state(self.optimizer, state["optimizer"])
+        saved, groups = state["optimizer"], self.optimizer.state_dict()["param_groups"]
+        for before, here in zip(saved["param_groups"], groups, strict=True):
+            for name in here.keys() - {"lr", "fused", "capturable", "foreach"}:  # the device's own
+                if before.get(name) != here[name]:
+                    raise ValueError(f"its {name} is {before.get(name)}, not {here[name]}")
+        self.optimizer.load_state_dict({**saved, "param_groups": groups})
         for weight, moments in self.optimizer.state.items():
             if any(moment.dim() and moment.shape != weight.shape for moment in moments.values()):
                 raise ValueError("moments of the optimizer have other shapes than the weights")
