@@ -268,7 +268,7 @@ class Families(Command):
     """Leave out the timing of 64 samples of each."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.training.devices import float32_math
+        from mintnet.training.devices import computing
 
         out, device = console(), pick_device(self.device)
         if unknown := [name for name in self.families if name not in FAMILIES]:
@@ -279,7 +279,7 @@ class Families(Command):
         training, test = (load(self.data_set, split, self.data) for split in ("train", "test"))
         rows = {}
         for name in self.families:
-            with float32_math(tf32=True):
+            with computing(tf32=True):
                 density, facts = train(name, training, device, self)
             row = {
                 "family": FAMILIES[name].title,

@@ -43,8 +43,7 @@ def training_step(flow: Flow, images: Tensor, preset: str, way: str) -> Callable
     """
     from mintnet.training.devices import Devices, chosen_precision, fast_path
     from mintnet.training.recipe import Recipe
-    from mintnet.training.step import Step
-    from mintnet.training.task import DensityTask
+    from mintnet.training.step import DensityTask, Step
 
     recipe = Recipe.of(preset, batch_size=len(images))
     task = DensityTask(copy.deepcopy(flow).to(images.device).train())
@@ -104,7 +103,7 @@ def _row(
     flow: Flow, preset: str, device: torch.device, way: str, batch: int, repeats: int
 ) -> dict[str, Any]:
     """The figures of one way at one batch size, or that it does not fit in memory."""
-    from mintnet.training.devices import float32_math
+    from mintnet.training.devices import computing
 
     generator = torch.Generator().manual_seed(1)
     shape = (batch, *flow.shape)
@@ -112,7 +111,7 @@ def _row(
     forget_peak(device)
     begin = time.perf_counter()
     try:
-        with float32_math(tf32=way == AS_TRAINED):  # as `mintnet train` has it
+        with computing(tf32=way == AS_TRAINED):  # as `mintnet train` has it
             step = training_step(flow, images.to(device), preset, way)
             loss = step()
             first = time.perf_counter() - begin
@@ -192,12 +191,13 @@ class Train(Command):
     """Where to compute: cpu, cuda, or auto for a GPU if there is one."""
 
     def run(self) -> dict[str, Any]:
-        from mintnet.training.devices import cpu_threads
+        from mintnet.training.devices import SMALL, computing
 
         out, device = console(), pick_device(self.device)
         torch.manual_seed(0)  # losses of two runs can be compared
         flow = Flow.preset(self.preset)
-        with cpu_threads(None, flow.dimensions):  # as in training
+        threads = 1 if flow.dimensions <= SMALL else None  # as in training
+        with computing(tf32=False, threads=threads):
             figures = bench_train(
                 flow,
                 self.preset,

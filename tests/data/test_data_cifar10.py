@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mintnet.data import DataError, load
-from mintnet.data.batches import read_table
 from mintnet.data.published import CIFAR10_BINARY, CIFAR10_PYTHON, md5
+from mintnet.data.readers import read_table
 
 pytestmark = pytest.mark.filterwarnings("error")
 TRAIN = [f"data_batch_{k}" for k in range(1, 6)]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from mintnet.data import imagenet32, load
-from mintnet.data.imagenet32 import map_npy
+from mintnet.data import load, readers
+from mintnet.data.readers import map_npy
 
 pytestmark = pytest.mark.filterwarnings("error")
 TRAIN = [f"train_data_batch_{k}" for k in range(1, 11)]
@@ -100,7 +100,7 @@ def test_npy_with_wrong_content(tmp_path, raises_data_error, monkeypatch):
         np.save(path, array, allow_pickle=True)
         with raises_data_error(path, words):
             load("imagenet32", "test", tmp_path)
-    monkeypatch.setattr(imagenet32, "COUNTS", {"train": 5, "test": 3})
+    monkeypatch.setattr(readers, "COUNTS", {"train": 5, "test": 3})
     for name, count in (("train_32x32", 3), ("valid_32x32", 5)):
         np.save(tmp_path / f"{name}.npy", np.zeros((count, 32, 32, 3), np.uint8))
     for split in ("train", "test"):

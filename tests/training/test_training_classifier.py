@@ -10,7 +10,7 @@ from mintnet.training import RECIPES, Accuracy, RunError, evaluate
 from mintnet.training.data import augmented
 from mintnet.training.evaluation import Calibration
 from mintnet.training.optimizers import make_optimizer
-from mintnet.training.task import Batch, ClassificationTask
+from mintnet.training.step import Batch, ClassificationTask
 
 PRESET = "digits-classifier"
 

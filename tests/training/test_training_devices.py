@@ -12,7 +12,7 @@ from training_processes import TINY, finish, start, state
 from mintnet.data import load
 from mintnet.models import Flow
 from mintnet.training import Devices, RunError, is_first_process
-from mintnet.training.task import DensityTask
+from mintnet.training.step import DensityTask
 
 BATCH = {**TINY, "batch_size": 9, "preset": "digits", "precision": "float64", "max_steps": 6}
 BATCH |= {"ema": 0.9, "clip": 50.0}  # 5 and 4 images

@@ -12,7 +12,7 @@ from training_processes import before_step, contents, same_state, state, stopped
 from mintnet import files
 from mintnet.models import Flow
 from mintnet.training import RunError, RunFolder
-from mintnet.training.task import DensityTask
+from mintnet.training.step import DensityTask
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from mintnet.training import devices as training_devices
 from mintnet.training import step as training_step
 from mintnet.training.build import build_task
 from mintnet.training.devices import chosen_precision, fast_path
-from mintnet.training.step import Step
-from mintnet.training.task import DensityTask, FastPath
+from mintnet.training.step import DensityTask, FastPath, Step
 
 OPTIONS = {
     "pairs": (1, 1),
@@ -35,7 +34,7 @@ INDEX = torch.arange(32)
 def make_step(preset: str = "digits", captured: bool = False, **given) -> Step:
     recipe = Recipe.of(preset, **{**OPTIONS, **given})
     task = build_task(recipe, DATA)
-    task.fast = FastPath(torch.float32, compiled=False)
+    task.fast = FastPath(dtype=torch.float32, compiled=False)
     task.model.train()
     return Step(task, recipe, 32, captured=captured)
 
@@ -136,7 +135,7 @@ def test_ema_weights_come_with_statistics() -> None:
 def test_a_run_by_the_fast_path(tmp_path, monkeypatch) -> None:
     """The same weights as without it; not compiled here, which takes minutes."""
     found = []
-    for name, path in (("plain", None), ("fast", FastPath(torch.float32, compiled=False))):
+    for name, path in (("plain", None), ("fast", FastPath(dtype=torch.float32, compiled=False))):
         monkeypatch.setattr(training_devices, "fast_path", lambda *_, path=path: (path, ""))
         train("digits", tmp_path / name, **OPTIONS)
         found.append(Flow.load(tmp_path / name).state_dict())
@@ -176,5 +175,5 @@ def test_what_cannot_be_compiled_on_a_gpu_is_not(monkeypatch, triton, compilers,
     monkeypatch.setattr("shutil.which", lambda name: name if name in compilers.split() else None)
     monkeypatch.delenv("CC", raising=False)
     path, reason = fast_path(DensityTask(Flow.preset("digits")), "float32", Devices())
-    assert path == FastPath(torch.float32, compiled=not words)
+    assert path == FastPath(dtype=torch.float32, compiled=not words)
     assert words in reason and ("not compiled" in reason) == bool(words)

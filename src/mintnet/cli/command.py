@@ -115,7 +115,7 @@ class DataOptions:
     def images(self, model: OpenModel, count: int | None = None) -> ImageData:
         """The first of the images that the options name; says where they are the package's own."""
         from mintnet.cli.output import console
-        from mintnet.data.digits import SLICE
+        from mintnet.data.dataset import SLICE
 
         data = model.images(self.data, self.data_set, self.split)
         if data.name == SLICE:

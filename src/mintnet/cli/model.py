@@ -85,7 +85,7 @@ class OpenModel:
         """Images for this model: from the folder given, or from where it was trained."""
         from mintnet.training.data import images_for
 
-        data = images_for(self.config, self.name, split, name, folder, few=True)
+        data = images_for(self.config, self.name, split, name, folder)
         if data.shape != self.model.shape or data.levels > self.model.levels:
             raise ValueError(
                 f"{self.name} is a model of images of shape {self.model.shape} with "

@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mintnet.data import cifar10, digits, idx, imagenet32
-from mintnet.data.dataset import DataError, ImageData
-from mintnet.data.digits import mnist_slice
+from mintnet.data.dataset import DataError, ImageData, digits, mnist_slice
 from mintnet.data.download import FileStatus, get, verify
+from mintnet.data.readers import PARTS, load_cifar10, load_imagenet32, load_mnist
 
-__all__ = [
-    "NAMES",
-    "SPLITS",
-    "DataError",
-    "FileStatus",
-    "ImageData",
-    "get",
-    "load",
-    "mnist_slice",
-    "verify",
-]
+__all__ = ["NAMES", "DataError", "FileStatus", "ImageData", "get", "load", "mnist_slice", "verify"]
 
 NAMES = ("digits", "mnist", "cifar10", "imagenet32", "folder")
-SPLITS = ("train", "test")
 
 
 def load(
@@ -43,7 +31,7 @@ def load(
         >>> len(data), data.shape, data.levels
         (1437, (1, 8, 8), 17)
     """
-    for what, given, known in (("data set", name, NAMES), ("split", split, SPLITS)):
+    for what, given, known in (("data set", name, NAMES), ("split", split, PARTS)):
         if given not in known:
             raise ValueError(f"unknown {what} {given!r}; expected one of {', '.join(known)}")
     if name == "folder":
@@ -55,6 +43,6 @@ def load(
     if size is not None or grey:
         raise ValueError(f"size and grey are for the data set 'folder'; {name} comes as it is")
     if name == "digits":
-        return digits.load(split)
-    reader = {"mnist": idx.load, "cifar10": cifar10.load, "imagenet32": imagenet32.load}[name]
-    return reader(split, folder)
+        return digits(split)
+    readers = {"mnist": load_mnist, "cifar10": load_cifar10, "imagenet32": load_imagenet32}
+    return readers[name](split, folder)

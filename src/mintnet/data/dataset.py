@@ -1,13 +1,24 @@
-"""A set of images as one tensor of bytes, and the error for files that are not right."""
+"""A set of images as one tensor of bytes, the error for files, and the images of the package.
+
+``files/`` names the makers and licences of the latter. Digits: 1,797 images of 8×8 pixels with 17
+grey levels, the test part of "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak,
+1998), not shuffled: the last 360 are for testing. And the first 128 test images of MNIST (LeCun,
+Cortes and Burges), to try trained models on.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
+
+TRAIN = 1437
+SLICE = "mnist-slice"
 
 
 class DataError(ValueError):
@@ -55,17 +66,13 @@ class ImageData:
     classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        images, labels = self.images, self.labels
-        got, problem = f"got {images.dtype} of shape {tuple(images.shape)}", ""
+        images, labels, problem = self.images, self.labels, ""
         if images.dtype != torch.uint8 or images.ndim != 4:
-            problem = f"expected uint8 images of shape (N, C, H, W); {got}"
+            problem = f"expected uint8 images of shape (N, C, H, W); got {_words(images)}"
         elif images.numel() == 0:
-            problem = f"expected at least one image; {got}"
-        elif labels is not None and not (
-            labels.dtype == torch.int64 and labels.shape == images.shape[:1]
-        ):
-            got = f"got {labels.dtype} of shape {tuple(labels.shape)}"
-            problem = f"expected int64 labels of shape ({len(images)},); {got}"
+            problem = f"expected at least one image; got {_words(images)}"
+        elif labels is not None and (labels.dtype, labels.shape) != (torch.int64, (len(images),)):
+            problem = f"expected int64 labels of shape ({len(images)},); got {_words(labels)}"
         elif not 2 <= self.levels <= 256:
             problem = f"expected 2 to 256 levels; got {self.levels}"
         # Bytes cannot exceed 255, and a memory-mapped set is not read only to find that out.
@@ -89,3 +96,31 @@ class ImageData:
         """Channels, height and width of an image."""
         _, c, h, w = self.images.shape
         return c, h, w
+
+
+def _words(tensor: Tensor) -> str:
+    return f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+
+
+def digits(split: str) -> ImageData:
+    """The embedded digits, (1437, 1, 8, 8) or (360, 1, 8, 8), with labels 0 … 9."""
+    part = slice(None, TRAIN) if split == "train" else slice(TRAIN, None)
+    images, labels = _embedded("digits")
+    return ImageData("digits", images[part], labels[part], levels=17)
+
+
+def mnist_slice() -> ImageData:
+    """128 images of 28 × 28 pixels with labels: too few for a figure, enough to see a model work.
+
+    Examples:
+        >>> mnist_slice().labels[:5].tolist()
+        [7, 2, 1, 0, 4]
+    """
+    return ImageData(SLICE, *_embedded(SLICE))
+
+
+def _embedded(name: str) -> tuple[Tensor, Tensor]:
+    path = files("mintnet.data").joinpath("files", f"{name}.npz")
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as table:
+        images, labels = table["images"][:, None], table["labels"].astype(np.int64)
+    return torch.from_numpy(images), torch.from_numpy(labels)

@@ -12,18 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from mintnet.data import cifar10, idx, imagenet32
+from mintnet.data import published, readers
 from mintnet.data.dataset import DataError, reason
-from mintnet.data.published import (
-    ARCHIVES,
-    CIFAR10_BINARY,
-    CIFAR10_PYTHON,
-    MNIST,
-    content,
-    find,
-    md5,
-)
-from mintnet.files import whole_file
+from mintnet.data.published import ARCHIVES, CIFAR10_BINARY, CIFAR10_PYTHON, MNIST, content, md5
+from mintnet.files import whole_file, write_bytes
 
 MNIST_MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist",
@@ -32,7 +24,6 @@ MNIST_MIRRORS = (
 CIFAR10_MIRRORS = ("https://www.cs.toronto.edu/~kriz",)
 _VERSIONS = dict(zip(ARCHIVES, (CIFAR10_BINARY, CIFAR10_PYTHON), strict=True))
 _NAMES = ("digits", "mnist", "cifar10", "imagenet32")
-DOWNLOADED = ("mnist", "cifar10")  # these can be had without registration
 
 
 class FileStatus(NamedTuple):
@@ -54,15 +45,15 @@ def verify(name: str, folder: str | Path) -> list[FileStatus]:
     base = Path(folder).expanduser()
     home = base if base.name == name else base / name
     if name == "mnist":
-        found = {n: idx.locate(n, base) for n in MNIST}
+        found = {n: readers.locate_mnist(n, base) for n in MNIST}
         home = next((p.parent for p in found.values() if p), home)
         return [_compare(p or home / f"{n}.gz", MNIST[n]) for n, p in found.items()]
     if name == "cifar10":
-        home, version = cifar10.locate(base) or (home, CIFAR10_BINARY)
+        home, version = readers.locate_cifar10(base) or (home, CIFAR10_BINARY)
         return [_compare(home / n, digest) for n, digest in version.items()]
     if name == "imagenet32":
-        wanted = [n for part in imagenet32.files(base).values() for n in part]
-        both = [(n, imagenet32.locate(n, base)) for n in wanted]
+        wanted = [n for part in readers.imagenet32_files(base).values() for n in part]
+        both = [(n, readers.locate_imagenet32(n, base)) for n in wanted]
         return [FileStatus(p or home / n, "present" if p else "missing") for n, p in both]
     return []
 
@@ -96,54 +87,44 @@ def get(name: str, folder: str | Path, *, progress: bool = False) -> list[Path]:
     return [state.file for state in (verify(name, folder) if missing else states)]
 
 
-class _MirrorError(Exception):
-    """A mirror does not answer, or not with the published file."""
-
-
 def _fetch(file: Path, mirrors: tuple[str, ...], digest: str, progress: bool) -> None:
     """Download ``file`` from the first of ``mirrors`` that has it with the published content."""
-    faults = []
-    for url in (f"{mirror}/{file.name}" for mirror in mirrors):
-        try:
-            with whole_file(file) as part:
-                _download(url, part, progress)
-                if not _holds(part, digest):
-                    raise _MirrorError("not the published content")
-            return
-        except _MirrorError as error:
-            faults.append(f"{url} ({error})")
-    raise DataError(
-        f"{file.name}: could not be downloaded from {' or '.join(faults)}; "
-        f"get it by hand and put it at {file}, then run this again"
-    )
-
-
-def _download(url: str, path: Path, progress: bool) -> None:
     try:
         import pooch
         import requests
     except ImportError as error:
         raise DataError.missing_extra("pooch", "downloading") from error
     download = pooch.HTTPDownloader(progressbar=progress and find_spec("tqdm") is not None)
-    try:
-        download(url, str(path), None)
-    except requests.RequestException as error:
-        code = None if error.response is None else error.response.status_code
-        raise _MirrorError(f"HTTP {code}" if code else type(error).__name__) from error
-
-
-def _holds(file: Path, digest: str) -> bool:
-    """Whether a file has this md5 sum, archives as they are, others without their gzip."""
-    try:
-        return md5(file.read_bytes() if file.name in ARCHIVES else content(file)) == digest
-    except DataError:
-        return False
+    faults = []
+    for url in (f"{mirror}/{file.name}" for mirror in mirrors):
+        try:
+            with whole_file(file) as part:
+                download(url, str(part), None)
+                if _compare(part, digest).status != "verified":
+                    raise DataError("not the published content")
+            return
+        except requests.HTTPError as error:
+            fault = f"HTTP {getattr(error.response, 'status_code', 'error')}"
+        except requests.RequestException as error:
+            fault = type(error).__name__
+        except DataError as error:
+            fault = str(error)
+        faults.append(f"{url} ({fault})")
+    raise DataError(
+        f"{file.name}: could not be downloaded from {' or '.join(faults)}; "
+        f"get it by hand and put it at {file}, then run this again"
+    )
 
 
 def _compare(file: Path, digest: str) -> FileStatus:
+    """Whether a file has this md5 sum, archives as they are, others without their gzip."""
     if not file.is_file():
         return FileStatus(file, "missing")
-    return FileStatus(file, "verified" if _holds(file, digest) else "damaged")
+    try:
+        found = md5(file.read_bytes() if file.name in ARCHIVES else content(file))
+    except DataError:
+        found = ""
+    return FileStatus(file, "verified" if found == digest else "damaged")
 
 
 def _get_cifar10(missing: list[Path], folder: Path, progress: bool) -> None:
@@ -151,11 +132,11 @@ def _get_cifar10(missing: list[Path], folder: Path, progress: bool) -> None:
     home, versions = missing[0].parent, _VERSIONS
     if len(missing) < 6 or missing[0].name in CIFAR10_PYTHON:  # no longer free to choose
         versions = {a: v for a, v in _VERSIONS.items() if missing[0].name in v}
-    kept = find("cifar10", folder, versions)
+    kept = published.find("cifar10", folder, versions)
     archive = kept or home / next(iter(versions))
     if kept is None:
         _fetch(archive, CIFAR10_MIRRORS, ARCHIVES[archive.name], progress)
-    elif not _holds(kept, ARCHIVES[kept.name]):
+    elif _compare(kept, ARCHIVES[kept.name]).status != "verified":
         raise DataError(f"{kept}: expected the published archive; its md5 differs; remove it")
     version = versions[archive.name]
     names = [file.name for file in missing if file.name in version] or list(version)
@@ -167,8 +148,7 @@ def _get_cifar10(missing: list[Path], folder: Path, progress: bool) -> None:
                 data = member.read() if member else b""
                 if md5(data) != version[name]:
                     raise DataError(f"{archive}: {name} in it is not the published one")
-                with whole_file(home / name) as part:
-                    part.write_bytes(data)
+                write_bytes(home / name, data)
     except (KeyError, tarfile.TarError, EOFError, zlib.error) as error:
         raise DataError(f"{archive}: cannot be unpacked ({reason(error)})") from error
     if kept is None:

@@ -56,11 +56,11 @@ def load(split: str, folder: str | Path | None, size: int = SIZE, grey: bool = F
     chosen = [p for k, p in enumerate(paths, 1) if (k % EVERY == 0) == (split == "test")]
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         images = list(pool.map(partial(read_picture, size=size, grey=grey), chosen))
-    classes = tuple(sorted({path.relative_to(home).parts[0] for path in paths}))
-    if any(path.parent == home for path in paths):  # not all of them have a label
-        classes = ()
-    places = [classes.index(path.relative_to(home).parts[0]) for path in chosen if classes]
-    labels = torch.tensor(places) if classes else None
+    labels, classes = None, tuple[str, ...]()
+    if all(path.parent != home for path in paths):
+        below = {path: path.relative_to(home).parts[0] for path in paths}
+        classes = tuple(sorted(set(below.values())))
+        labels = torch.tensor([classes.index(below[path]) for path in chosen])
     stacked = torch.from_numpy(np.stack(images))
     return ImageData("folder", stacked, labels, skipped=len(skipped), classes=classes)
 
@@ -73,17 +73,20 @@ def pictures(folder: Path) -> list[Path]:
 
 
 def read_picture(path: Path, size: int, grey: bool) -> NDArray[np.uint8]:
-    """One picture, cropped and resized: (3, size, size), or (1, size, size) if ``grey``."""
+    """One picture of 8 or 16 bits, cropped and resized: (3, size, size), or (1, size, size)."""
     try:
         with open_picture(path) as opened:
-            image = eight_bits(ImageOps.exif_transpose(opened), path)
+            image = ImageOps.exif_transpose(opened)
+            image.load()
     except DataError:
         raise
     except Exception as error:  # decoders of damaged pictures raise nearly anything
-        raise DataError(
-            f"{path}: expected a picture; it is truncated or damaged ({reason(error)}); "
-            f"leave it out"
-        ) from error
+        problem = f"it is truncated or damaged ({reason(error)}); leave it out"
+        raise DataError(f"{path}: expected a picture; {problem}") from error
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise DataError(f"{path}: expected 8 or 16 bits a channel; got 32; convert it to these")
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
@@ -130,15 +133,3 @@ def _is_picture(path: Path, size: int) -> bool:
             f"--size {min(width, height)} or less, or take smaller pictures out of the folder"
         )
     return True
-
-
-def eight_bits(image: Image.Image, path: Path) -> Image.Image:
-    """The picture with its pixels loaded, and 16-bit grey brought down to 8 bits."""
-    image.load()
-    if image.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
-    if image.mode in ("I", "F"):
-        raise DataError(
-            f"{path}: expected 8 or 16 bits a channel; got 32; convert it to one of them"
-        )
-    return image

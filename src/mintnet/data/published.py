@@ -7,7 +7,7 @@ import hashlib
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import Final
 
 from mintnet.data.dataset import DataError
 from mintnet.files import readable_size
@@ -39,6 +39,7 @@ ARCHIVES: Final = {
     "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
 }
 
+DOWNLOADED = ("mnist", "cifar10")  # these can be had without registration
 LARGEST = 600_000_000
 """Bytes of a file, unpacked: half as many again as the largest that is published and not mapped."""
 
@@ -54,22 +55,20 @@ def refuse_renamed(path: Path, name: str, data: bytearray, known: Mapping[str, s
     A training batch and the test batch can be told apart in no other way. Unknown content is let
     through: other sets are published in the same formats.
     """
-    digest = md5(data)
-    for other, other_digest in known.items():
-        if digest == other_digest and digest != known[name]:
-            raise DataError(
-                f"{path}: expected {name}; its content is that of {other}; rename it back"
-            )
+    other = {digest: other for other, digest in known.items()}.get(md5(data), name)
+    if other != name:
+        raise DataError(f"{path}: expected {name}; its content is that of {other}; rename it back")
 
 
 def existing(name: str, folder: str | Path | None) -> Path:
     """The folder that holds the data set ``name``, checked to be one."""
+    wanted = f"{name}: expected the folder that holds its files (--data)"
     if folder is None:
-        raise DataError(f"{name}: expected the folder that holds its files; got none")
+        fetch = f"; `mintnet data get {name} DIR` fetches them" if name in DOWNLOADED else ""
+        raise DataError(f"{wanted}; got none{fetch}")
     path = Path(folder).expanduser()
     if not path.is_dir():
-        state = "is a file" if path.exists() else "does not exist"
-        raise DataError(f"{name}: expected a folder with its files; {path} {state}")
+        raise DataError(f"{wanted}; {path} {'is a file' if path.exists() else 'does not exist'}")
     return path
 
 
@@ -87,8 +86,7 @@ def content(path: Path) -> bytearray:
         readable_size(path)  # refuses pipes and devices
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            file = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw
+        with gzip.open(path) if packed else path.open("rb") as file:
             while chunk := file.read(1 << 20):
                 data += chunk
                 if len(data) > LARGEST:

@@ -19,10 +19,8 @@ from mintnet.models.storage import locate, read_config
 from mintnet.training.data import stream
 from mintnet.training.folder import RunError
 from mintnet.training.recipe import NETWORK, Recipe, data_and_kind, flag
-from mintnet.training.task import ClassificationTask, DensityTask, Task, check_labels
+from mintnet.training.step import ClassificationTask, DensityTask, Task, check_labels
 
-WARMUP = 200
-"""Steps over which the learning rate rises where a run starts from trained weights."""
 FOLDERS = ", or put each picture of a folder into a subfolder that is its label"
 
 
@@ -32,7 +30,7 @@ def options_of_model(preset: str, given: dict[str, Any]) -> dict[str, Any]:
     With another held-out share it would be validated on images that it was trained on.
     """
     config, (name, kind) = read_config(locate(given["init"])), data_and_kind(preset)
-    taken: dict[str, Any] = {"warmup": WARMUP}
+    taken: dict[str, Any] = {"warmup": 200}  # trained weights are not thrown off at once
     share, data = config.get("validation"), config.get("data")
     if isinstance(share, float) and isinstance(data, dict) and data.get("name") == name:
         taken["validation"] = share
@@ -41,7 +39,7 @@ def options_of_model(preset: str, given: dict[str, Any]) -> dict[str, Any]:
         net = flow.net.config
         own = NETWORK["deep" if isinstance(net, DeepConfig) else "flow"]
         taken |= {option: getattr(net, option) for option in own}
-        taken |= {"labels": True} if flow.classes else {}
+        taken["labels"] = True if flow.classes else None
         if isinstance(flow.pixels, Logit):
             taken |= {"logit_lambda": flow.pixels.lam, "centre": flow.pixels.centre}
         if name == "folder":
@@ -58,10 +56,8 @@ def build_task(recipe: Recipe, data: ImageData) -> Task:
         torch.manual_seed(stream(recipe.seed, "weights"))
         model: Flow | ImageClassifier = build(recipe, data, chosen)
     if (model.shape, model.levels) != (data.shape, data.levels):
-        raise ValueError(
-            f"{recipe.preset} takes images of shape {model.shape} with {model.levels} levels; got "
-            f"{data.shape} with {data.levels}"
-        )
+        wanted = f"{recipe.preset} takes images of shape {model.shape} with {model.levels} levels"
+        raise ValueError(f"{wanted}; got {data.shape} with {data.levels}")
     if recipe.init is not None:
         start = Model.load(recipe.init)
         if unlike := _differences(start, model):
@@ -105,10 +101,8 @@ def _classifier(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Imag
     name, kind = data_and_kind(recipe.preset)
     check_labels(data, 10, "training")
     if bool((data.images == data.images[:1, :, :1, :1]).all()):
-        raise RunError(
-            f"all images of {data.name} are the same constant colour: batch normalization would "
-            f"divide by 0; give images that differ"
-        )
+        words = f"all images of {data.name} are the same constant colour: give images that differ"
+        raise RunError(f"{words}, or batch normalization would divide by 0")
     if kind == "resnet":
         return ResNet(ResNetConfig(), PIXELS[name])
     return Classifier(replace(CLASSIFIERS[name], **chosen), PIXELS[name])
@@ -116,20 +110,14 @@ def _classifier(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Imag
 
 def _differences(start: Model, model: Model) -> str:
     """In what a model to start from differs from the one to be trained, and what to do."""
+    both = (start.describe(), model.describe())
     theirs, ours = (
-        {
-            **found["net"],
-            "kind": found["kind"],
-            "levels": found["levels"],
-            "input": found.get("input"),
-        }
-        for found in (start.describe(), model.describe())
+        {**d["net"], **{n: d.get(n) for n in ("kind", "levels", "input")}} for d in both
     )
     unlike = [name for name in ours if ours[name] != theirs.get(name)]
-    options = {name for names in NETWORK.values() for name in names}
     words = ", ".join(f"{name} {theirs.get(name)} and not {ours[name]}" for name in unlike)
-    flags = ", ".join(map(flag, unlike))
-    advice = f"leave out {flags}" if set(unlike) <= options else "choose another"
+    given = set(unlike) <= {name for names in NETWORK.values() for name in names}
+    advice = f"leave out {', '.join(map(flag, unlike))}" if given else "choose another"
     return f"{words}; {advice}" if unlike else ""
 
 

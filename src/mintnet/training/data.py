@@ -1,8 +1,7 @@
 """Which images a run sees, in which order and how augmented: functions of seed, epoch and place.
 
-Nothing here has a state, so that a run that is resumed at a step continues as if it had never
-stopped, and a step can be captured. Shapes: images (batch, C, H, W); index (batch,): places in the
-data set.
+Nothing here has a state: a run that is resumed continues as if it had never stopped, and a step can
+be captured. Shapes: images (batch, C, H, W); index (batch,): places in the data set.
 """
 
 from __future__ import annotations
@@ -20,12 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mintnet.data import NAMES, ImageData, load, mnist_slice
-from mintnet.data.download import DOWNLOADED
 from mintnet.models.noise import uniform_noise
 from mintnet.training.folder import RunError
 from mintnet.training.recipe import Recipe, data_and_kind
-
-CUTOUT = 8
 
 
 def stream(seed: int, purpose: str) -> int:
@@ -42,13 +38,7 @@ def permutation(seed: int, epoch: int, count: int) -> Tensor:
 
 
 class Order:
-    """Which images of a data set a run trains on in each step, and which it holds out.
-
-    Examples:
-        >>> order = Order(Recipe("digits", batch_size=4, validation=0.2), count=10)
-        >>> order.per_epoch, len(order.held), order(0).tolist() != order(2).tolist()
-        (2, 2, True)
-    """
+    """Which images of a data set a run trains on in each step, and which it holds out."""
 
     def __init__(self, recipe: Recipe, count: int) -> None:
         self.seed = recipe.seed
@@ -71,45 +61,29 @@ def held_out(count: int, share: float) -> tuple[Tensor, Tensor]:
     return order[kept:].sort().values, order[:kept].sort().values
 
 
-def part_of(batch: Tensor, rank: int, world: int) -> Tensor:
-    """The part of a batch that belongs to one of ``world`` processes; sizes differ by at most 1."""
-    return batch.tensor_split(world)[rank]
-
-
 def augmented(images: Tensor, kind: str, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
-    """The images as a training step sees them; ``kind`` is the recipe's augmentation."""
-    for name, function in (("crop", cropped), ("flip", flipped), ("cutout", cut_out)):
-        if name in kind.split("-"):
-            images = function(images, seed, epoch, index)
+    """The images as a training step sees them; ``kind`` is the recipe's augmentation.
+
+    crop moves them by up to 4 pixels either way, or a seventh of small ones, on black; flip mirrors
+    about half of them left to right; cutout blackens 8 × 8 pixels around a random one of each.
+    """
+    kinds, (count, _, h, w) = kind.split("-"), images.shape
+    sample, rows, columns = (torch.arange(n, device=images.device) for n in (count, h, w))
+    if "crop" in kinds:
+        padding = min(4, h // 7)
+        dice = uniform_noise(stream(seed, "crop"), epoch, index, (2, 1), torch.float64)
+        shift = (dice * (2 * padding + 1)).long()  # 0 … 2 · padding
+        y, x = (rows + shift[:, 0])[:, :, None], (columns + shift[:, 1])[:, None, :]
+        images = F.pad(images, (padding,) * 4)[sample[:, None, None], :, y, x].permute(0, 3, 1, 2)
+    if "flip" in kinds:
+        coin = uniform_noise(stream(seed, "flip"), epoch, index, (1, 1, 1)) < 0.5
+        images = torch.where(coin, images.flip(-1), images)
+    if "cutout" in kinds:
+        centre = uniform_noise(stream(seed, "cutout"), epoch, index, (2, 1))
+        y = (rows + 0.5 - centre[:, 0] * h).abs() < 4
+        x = (columns + 0.5 - centre[:, 1] * w).abs() < 4
+        images = images.masked_fill((y[:, :, None] & x[:, None, :])[:, None], 0)
     return images
-
-
-def flipped(images: Tensor, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
-    """About half of the images mirrored left to right."""
-    coin = uniform_noise(stream(seed, "flip"), epoch, index, (1, 1, 1)) < 0.5
-    return torch.where(coin, images.flip(-1), images)
-
-
-def cropped(images: Tensor, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
-    """The images moved by up to 4 pixels either way, or a seventh of small ones, on black."""
-    (h, w), device = images.shape[-2:], images.device
-    padding = min(4, h // 7)
-    dice = uniform_noise(stream(seed, "crop"), epoch, index, (2, 1), torch.float64)
-    shift = (dice * (2 * padding + 1)).long()  # 0 … 2 · padding
-    rows = torch.arange(h, device=device) + shift[:, 0]
-    columns = torch.arange(w, device=device) + shift[:, 1]
-    sample = torch.arange(len(images), device=device)[:, None, None]
-    framed = F.pad(images, (padding,) * 4)
-    return framed[sample, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-
-
-def cut_out(images: Tensor, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
-    """The images with a black square of 8 pixels around a random pixel of each."""
-    (h, w), device = images.shape[-2:], images.device
-    centre = uniform_noise(stream(seed, "cutout"), epoch, index, (2, 1))
-    y = (torch.arange(h, device=device) + 0.5 - centre[:, 0] * h).abs() < CUTOUT / 2
-    x = (torch.arange(w, device=device) + 0.5 - centre[:, 1] * w).abs() < CUTOUT / 2
-    return images.masked_fill((y[:, :, None] & x[:, None, :])[:, None], 0)
 
 
 def images_for(
@@ -118,16 +92,11 @@ def images_for(
     split: str = "test",
     name: str | None = None,
     data: str | Path | None = None,
-    few: bool = False,
 ) -> ImageData:
     """Images for the model with this configuration: those it was trained on, or others by name.
 
-    ``model`` is its name in messages. With ``few``, where no folder of MNIST is known, the 128
-    test images that come with the package.
-
-    Examples:
-        >>> len(images_for({"data": {"name": "mnist"}}, "a model", few=True))
-        128
+    ``model`` is its name in messages. Where no folder of MNIST is known, the 128 test images that
+    come with the package.
     """
     facts = config.get("data")
     facts = facts if isinstance(facts, dict) else {"name": facts}
@@ -135,22 +104,18 @@ def images_for(
     name, version = own if name is None else name, facts.get("version")
     if name not in NAMES:
         told = "it does not say which data set" if name is None else f"it says {name!r}"
-        raise RunError(
-            f"{model}: on which images was it trained? {told}; name them with --data-set, one of "
-            f"{', '.join(NAMES)}"
-        )
+        choices = f"name them with --data-set, one of {', '.join(NAMES)}"
+        raise RunError(f"{model}: on which images was it trained? {told}; {choices}")
     if name == own:
         data = data or facts.get("folder")
-    if few and name == "mnist" and split == "test" and data is None:
+    if name == "mnist" and split == "test" and data is None:
         return mnist_slice()
     channels, height, _ = (config.get("pixels") or config["net"])["shape"]
     options = {"size": height, "grey": channels == 1} if name == "folder" else {}
-    images = load_images(name, split, data, **options)
+    images = load(name, split, data, **options)
     if name == own and version not in (None, images.name):
-        raise RunError(
-            f"{model} was trained on {version}, and the files in {data} are {images.name}; never "
-            f"mix their figures: name the folder of {version} with --data"
-        )
+        words = f"{model} was trained on {version}, and the files in {data} are {images.name}"
+        raise RunError(f"{words}; never mix their figures: name its folder with --data")
     known = facts.get("classes") or images.classes
     if images.labels is None or tuple(known) == images.classes:
         return images
@@ -160,31 +125,10 @@ def images_for(
     return replace(images, labels=places[images.labels], classes=tuple(known))
 
 
-def load_images(name: str, split: str, data: str | Path | None, **options: Any) -> ImageData:
-    """As `load`, with the option's name in the message where the folder is missing."""
-    if name in NAMES and name != "digits":
-        if data is None:
-            fetch = f"; mintnet data get {name} DIR fetches them" if name in DOWNLOADED else ""
-            raise RunError(f"{name}: say with --data where its files are{fetch}")
-        if not Path(data).expanduser().is_dir():
-            raise RunError(
-                f"{name}: there is no folder {data}; say with --data where its files are"
-            )
-    return load(name, split, data, **options)
-
-
 def describe(recipe: Recipe, data: ImageData) -> dict[str, Any]:
     """Which images a run is about, as plain data, with a checksum over about 1,000 of them."""
     some = data.images[:: max(1, len(data) // 1000)].contiguous().numpy().data
-    return {
-        "name": data_and_kind(recipe.preset)[0],
-        "version": data.name,
-        "folder": recipe.data,
-        "size": recipe.size,
-        "grey": recipe.grey,
-        "images": len(data),
-        "shape": list(data.shape),
-        "levels": data.levels,
-        "checksum": zlib.crc32(some),
-        "classes": list(data.classes) if recipe.labels else [],
-    }
+    facts: dict[str, Any] = {"name": data_and_kind(recipe.preset)[0], "version": data.name}
+    facts |= {"folder": recipe.data, "size": recipe.size, "grey": recipe.grey, "images": len(data)}
+    facts |= {"shape": list(data.shape), "levels": data.levels, "checksum": zlib.crc32(some)}
+    return {**facts, "classes": list(data.classes) if recipe.labels else []}

@@ -9,21 +9,21 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils._triton import has_triton
 
+from mintnet.data.dataset import reason
 from mintnet.models.fast import why_not_fast
 from mintnet.training.folder import RunError
-from mintnet.training.recipe import Accelerator
-from mintnet.training.task import DensityTask, FastPath, Task
+from mintnet.training.step import DensityTask, FastPath, Task
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 SMALL = 256
-"""Dimensions of an image up to which one thread is best."""
+"""Dimensions of an image up to which one CPU thread is best."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,15 @@ class Devices:
         """Whether the run will be on GPUs of this kind."""
         return self.accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
 
+    @property
+    def bf16(self) -> bool:
+        return self.cuda and torch.cuda.get_device_capability() >= (8, 0)
+
     def resolved(self) -> tuple[int | str, int]:
         """Devices on each machine, and machines: torchrun's or SLURM's where those started us."""
-        if self.accelerator not in (kinds := get_args(Accelerator)):
-            words = f"unknown accelerator {self.accelerator!r}"
-            raise ValueError(f"{words}; choose one of {', '.join(kinds)}")
-        known, chosen, nodes = (
-            os.environ.get,
-            "1" if self.devices is None else self.devices,
-            self.nodes or 1,
-        )
-        if chosen == "1" and nodes == 1:
+        chosen, nodes = "1" if self.devices is None else self.devices, self.nodes or 1
+        if (chosen, nodes) == ("1", 1):
+            known = os.environ.get
             chosen = known("LOCAL_WORLD_SIZE") or known("SLURM_NTASKS_PER_NODE") or "1"
             if "LOCAL_WORLD_SIZE" in os.environ and "WORLD_SIZE" in os.environ:
                 nodes = int(os.environ["WORLD_SIZE"]) // int(chosen)
@@ -58,8 +56,9 @@ class Devices:
         if chosen == "auto":
             return chosen, nodes
         if not chosen.isdecimal() or int(chosen) < 1 or nodes < 1:
-            words = "devices is a positive number or auto, and nodes a positive number"
-            raise ValueError(f"{words}; got {chosen} and {nodes}")
+            raise ValueError(
+                f"devices is a positive number or auto, and nodes one; got {chosen} and {nodes}"
+            )
         return int(chosen), nodes
 
 
@@ -81,7 +80,7 @@ def make_fabric(devices: Devices, mixed: bool = False) -> Fabric:
     from lightning_fabric.utilities.exceptions import MisconfigurationException
 
     count, nodes = devices.resolved()
-    many = count == "auto" or count > 1 or nodes > 1  # type: ignore[operator]
+    many = (count, nodes) != (1, 1)
     if many:
         atexit.register(_leave_group)
     logging.getLogger("lightning_fabric").setLevel(logging.ERROR)  # tips that are not ours
@@ -94,87 +93,56 @@ def make_fabric(devices: Devices, mixed: bool = False) -> Fabric:
             precision="bf16-mixed" if mixed else "32-true",
         )
     except (MisconfigurationException, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise RunError(f"these devices cannot be had: {reason}") from error
+        raise RunError(f"these devices cannot be had: {reason(error)}") from error
     fabric.launch()
     return fabric
-
-
-@contextmanager
-def lost_processes() -> Iterator[None]:
-    """Turn the error of a collective whose other processes are gone into one line."""
-    try:
-        yield
-    except RuntimeError as error:
-        gone = isinstance(error, torch.distributed.DistBackendError) or "gloo" in str(error)
-        if not gone:
-            raise
-        raise RunError(
-            "another process of this run has ended, so that this one ends too; what was saved "
-            "before is intact: go on with --resume"
-        ) from error
 
 
 def chosen_precision(precision: str, devices: Devices) -> str:
     """What ``auto`` means here: bf16 where matrix units have it, else float32."""
     if precision != "auto":
         return precision
-    return "bf16" if devices.cuda and torch.cuda.get_device_capability() >= (8, 0) else "float32"
+    return "bf16" if devices.bf16 else "float32"
 
 
 def fast_path(
     task: Task, precision: str, devices: Devices, plain: bool = False
 ) -> tuple[FastPath | None, str]:
     """The fast path of a task, or None; and a line to print. On a CPU it is for bf16 alone."""
-    half = precision == "bf16"
+    half, no = precision == "bf16", "no fast path: "
     if not (devices.cuda or half):
         return None, ""
-    reason = (
-        (plain and "as asked")
-        or (precision == "float64" and "it has no float64")
-        or (
-            half
-            and devices.cuda
-            and torch.cuda.get_device_capability() < (8, 0)
-            and "this GPU has no bf16"
-        )
-        or (isinstance(task, DensityTask) and why_not_fast(task.model.net))
-    )
-    if reason:
-        return None, f"no fast path: {reason}"
+    if plain:
+        return None, no + "as asked"
+    if precision == "float64":
+        return None, no + "it has no float64"
+    if half and devices.cuda and not devices.bf16:
+        return None, no + "this GPU has no bf16"
+    if isinstance(task, DensityTask) and (why := why_not_fast(task.model.net)):
+        return None, no + why
     if not devices.cuda:
-        return FastPath(torch.bfloat16, compiled=False), "fast path in bf16"
-    compilers = (os.environ.get("CC") or "gcc", "gcc", "clang")
+        return FastPath(dtype=torch.bfloat16, compiled=False), "fast path in bf16"
+    slow = ""
     if not has_triton():
-        reason = "not compiled: Triton is not installed, or this GPU is too old for it"
-    elif not any(map(shutil.which, compilers)):
-        reason = "not compiled: there is no C compiler, which Triton needs"
-    path = FastPath(torch.bfloat16 if half else torch.float32, compiled=not reason)
-    return path, f"fast path in {precision}, {reason or 'compiling takes a minute'}"
+        slow = "not compiled: Triton is not installed, or this GPU is too old for it"
+    elif not any(map(shutil.which, (os.environ.get("CC") or "gcc", "gcc", "clang"))):
+        slow = "not compiled: there is no C compiler, which Triton needs"
+    path = FastPath(dtype=torch.bfloat16 if half else torch.float32, compiled=not slow)
+    return path, f"fast path in {precision}, {slow or 'compiling takes a minute'}"
 
 
 @contextmanager
-def cpu_threads(threads: int | None, dimensions: int) -> Iterator[None]:
-    """That many threads within this block; if None, one for images of few dimensions."""
-    before = torch.get_num_threads()
-    chosen = (1 if dimensions <= SMALL else before) if threads is None else threads
-    torch.set_num_threads(chosen)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def float32_math(tf32: bool) -> Iterator[None]:
-    """Products of float32 numbers in TF32 or in true float32, on devices that have both."""
+def computing(tf32: bool, threads: int | None = None) -> Iterator[None]:
+    """Products of float32 numbers in TF32 or in true float32, and so many CPU threads, inside."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
+    before, flags = torch.get_num_threads(), (matmul.allow_tf32, cudnn.allow_tf32)
     matmul.allow_tf32 = cudnn.allow_tf32 = tf32
+    torch.set_num_threads(threads or before)
     try:
         yield
     finally:
-        matmul.allow_tf32, cudnn.allow_tf32 = before
+        matmul.allow_tf32, cudnn.allow_tf32 = flags
+        torch.set_num_threads(before)
 
 
 def _leave_group() -> None:

@@ -13,10 +13,9 @@ from mintnet.data import ImageData
 from mintnet.models.classifier import ImageClassifier
 from mintnet.models.flow import Flow
 from mintnet.precision import true_float32
-from mintnet.training.data import part_of
 from mintnet.training.devices import Devices, make_fabric
 from mintnet.training.folder import RunError
-from mintnet.training.task import check_labels
+from mintnet.training.step import check_labels
 
 
 @dataclass(frozen=True)
@@ -59,81 +58,53 @@ class Calibration:
         return float((self.counts * gaps).sum() / self.counts.sum())
 
 
-@dataclass(frozen=True)
 class Accuracy:
-    """Figures of a classifier, from log-probabilities (N, classes) and labels (N,)."""
+    """Figures of a classifier, from log-probabilities (N, classes) and labels (N,).
 
-    log_probs: Tensor
-    labels: Tensor
+    For each image, (N,): ``predictions``, whether they are ``right``, and their probabilities,
+    ``confidence``. Of all: ``accuracy``, the share that is right, its ``standard_error``
+    √(a (1 − a) / N), ``nats``, the mean cross entropy, ``calibration``, and ``confusion``,
+    (classes, classes): how many images of each label (row) were called what (column).
+    """
 
-    def __post_init__(self) -> None:
-        if broken := int((~self.log_probs.isfinite()).any(1).sum()):  # argmax would take NaN
+    def __init__(self, log_probs: Tensor, labels: Tensor) -> None:
+        self.log_probs, self.labels, (count, classes) = log_probs, labels, log_probs.shape
+        if broken := int((~log_probs.isfinite()).any(1).sum()):  # argmax would take NaN
             raise RunError(
-                f"the classifier gives NaN or infinite log-probabilities for {broken} of "
-                f"{len(self.log_probs)} images, so it has no accuracy; its weights are damaged"
+                f"the classifier gives NaN or infinite log-probabilities for {broken} of {count} "
+                f"images, so it has no accuracy; its weights are damaged"
             )
-
-    @property
-    def predictions(self) -> Tensor:
-        """(N,) the most probable class."""
-        return self.log_probs.argmax(1)
-
-    @property
-    def right(self) -> Tensor:
-        """(N,) whether that is the label."""
-        return self.predictions == self.labels
-
-    @property
-    def accuracy(self) -> float:
-        """The share of images that is classified rightly."""
-        return float(self.right.double().mean())
-
-    @property
-    def standard_error(self) -> float:
-        """Of the accuracy, as that of a share: √(a (1 − a) / N)."""
-        return math.sqrt(self.accuracy * (1 - self.accuracy) / len(self.labels))
-
-    @property
-    def nats(self) -> float:
-        """The mean cross entropy."""
-        return float(-self.log_probs.double().gather(1, self.labels[:, None]).mean())
-
-    @property
-    def confidence(self) -> Tensor:
-        """(N,) the probability of the predicted class."""
-        return self.log_probs.amax(1).exp()
-
-    @property
-    def confusion(self) -> Tensor:
-        """(classes, classes) how many images of each label (row) were called what (column)."""
-        classes = self.log_probs.shape[1]
-        pairs = self.labels * classes + self.predictions
-        return torch.bincount(pairs, minlength=classes**2).reshape(classes, classes)
-
-    @property
-    def calibration(self) -> Calibration:
-        """Whether confidence is what it says."""
-        return Calibration.of(self.confidence, self.right)
+        self.predictions = log_probs.argmax(1)
+        self.right = self.predictions == labels
+        self.confidence = log_probs.amax(1).exp()
+        self.accuracy = float(self.right.double().mean())
+        self.standard_error = math.sqrt(self.accuracy * (1 - self.accuracy) / count)
+        self.nats = float(-log_probs.double().gather(1, labels[:, None]).mean())
+        pairs = torch.bincount(labels * classes + self.predictions, minlength=classes**2)
+        self.confusion = pairs.reshape(classes, classes)
+        self.calibration = Calibration.of(self.confidence, self.right)
 
     def mistakes(self, most: int) -> Tensor:
         """Places of wrongly classified images, the most confident first. Shape: (≤ most,)."""
         wrong = (~self.right).nonzero().flatten()
         return wrong[self.confidence[wrong].argsort(descending=True, stable=True)][:most]
 
-    def to_dict(self, mistakes: int = 24) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The figures as plain data."""
+        bins = {name: column.tolist() for name, column in vars(self.calibration).items()}
         columns = {"label": self.labels, "predicted": self.predictions}
         columns["confidence"] = self.confidence
-        bins = {name: column.tolist() for name, column in vars(self.calibration).items()}
         return {
-            **{name: getattr(self, name) for name in ("accuracy", "standard_error", "nats")},
+            "accuracy": self.accuracy,
+            "standard_error": self.standard_error,
+            "nats": self.nats,
             "errors": int((~self.right).sum()),
             "images": len(self.labels),
             "confusion": self.confusion.tolist(),
             "calibration": {"expected_calibration_error": self.calibration.error, **bins},
             "most_confident_mistakes": [
                 {"image": k, **{name: column[k].item() for name, column in columns.items()}}
-                for k in self.mistakes(mistakes).tolist()
+                for k in self.mistakes(24).tolist()
             ],
         }
 
@@ -163,21 +134,20 @@ def evaluate(
         >>> int(evaluate(Classifier.preset("digits"), load("digits", "test")).confusion.sum())
         360
     """
-    for name, value in (("draws", draws), ("batch_size", batch_size)):
-        if value < 1:
-            raise ValueError(f"{name} must be at least 1; got {value}")
+    if min(draws, batch_size) < 1:
+        raise ValueError(f"draws must be at least 1, batch_size too; got {draws} and {batch_size}")
     if (data.shape, data.levels) != (model.shape, model.levels):
         raise RunError(
             f"the model is one of images of shape {model.shape} with {model.levels} levels; the "
             f"images of {data.name} have shape {data.shape} and {data.levels} levels"
         )
     labels = check_labels(data, model.classes, "evaluation") if model.classes else None
-    classifier, training = isinstance(model, ImageClassifier), model.training
-    values = torch.zeros(len(data), model.classes if classifier else 1, dtype=torch.float64)
+    training, width = model.training, model.classes if isinstance(model, ImageClassifier) else 1
+    values = torch.zeros(len(data), width, dtype=torch.float64)
     with true_float32():
         fabric = make_fabric(devices or Devices())
         model.to(fabric.device).eval()
-        places = part_of(torch.arange(len(data)), fabric.global_rank, fabric.world_size)
+        places = torch.arange(len(data)).tensor_split(fabric.world_size)[fabric.global_rank]
         for part in places.split(batch_size):
             images, index = fabric.to_device((data.images[part], part))
             if isinstance(model, ImageClassifier):
@@ -190,8 +160,9 @@ def evaluate(
         model.train(training)
         if fabric.world_size > 1:
             values = fabric.all_reduce(values.to(fabric.device), reduce_op="sum").cpu()  # type: ignore
-    if classifier and labels is not None:
+    if isinstance(model, ImageClassifier) and labels is not None:
         return Accuracy(values, labels)
-    mean, nats = float(values.mean()), float(values.mean()) * math.prod(model.shape) * math.log(2)
+    mean = float(values.mean())
+    nats = mean * math.prod(model.shape) * math.log(2)
     error = float(values.std()) / math.sqrt(len(data)) if len(data) > 1 else math.inf
     return Evaluation(mean, error, nats, len(data), draws, seed, bound)

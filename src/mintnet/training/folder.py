@@ -16,11 +16,13 @@ from typing import Annotated, Any, Literal
 import torch
 from safetensors import SafetensorError
 
+from mintnet.data.dataset import reason
 from mintnet.files import is_there, readable_size, write_bytes
 from mintnet.models.storage import check_tensor, load_torch
 from mintnet.schema import check, read_json
 
 FORMAT = 2
+OTHER = "name another folder with --run"
 Steps, Seconds = Annotated[int, (0, 2**62)], Annotated[float, (0, 1e12)]
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -31,9 +33,8 @@ class RunError(ValueError):
 
 RUN: dict[str, Any] = {"format": Literal[2], "recipe": dict, "data": dict, "steps": Steps}
 STATE: dict[str, Any] = {"step": Steps, "best": float | None, "best_step": Steps}
-STATE |= {"left_out": Steps | None, "seen": Steps | None, "since": float | None}
-STATE |= {"seconds": Seconds, "sums": dict | None}
-STATE |= {"model": dict, "averaged": dict | None, "optimizer": dict}
+STATE |= {"left_out": Steps | None, "seen": Steps | None, "since": float | None, "seconds": Seconds}
+STATE |= {"sums": dict | None, "model": dict, "averaged": dict | None, "optimizer": dict}
 METRICS: dict[str, Any] = {"kind": str, "step": Steps}
 """What run.json, a checkpoint and each line of metrics.jsonl say."""
 
@@ -82,10 +83,8 @@ class RunFolder:
             except BlockingIOError:
                 file.seek(0)
                 who = file.read() or "another process"
-                raise RunError(
-                    f"{self.path} is in use by {who}; wait until that has ended, or name another "
-                    f"folder with --run"
-                ) from None
+                words = f"{self.path} is in use by {who}; wait until that has ended, or {OTHER}"
+                raise RunError(words) from None
             if lock.exists() and os.path.samestat(os.fstat(file.fileno()), lock.stat()):
                 break
             file.close()  # of a process that has just ended
@@ -113,23 +112,18 @@ class RunFolder:
         return state is not None and bool(state["step"] >= self.read()["steps"])
 
     def require_empty(self) -> None:
-        """Raise unless a new run may begin here."""
         if not self.is_empty():
             run = self.run_json.is_file()
             words = "holds a run; go on with it with --resume, or" if run else "is not empty;"
-            raise RunError(f"{self.path} {words} name another folder with --run")
+            raise RunError(f"{self.path} {words} {OTHER}")
 
     def read(self) -> dict[str, Any]:
         """What run.json says: recipe, data, model, steps."""
         if not is_there(self.run_json):
-            raise RunError(
-                f"{self.path} holds no run: there is no run.json in it; name another folder "
-                f"with --run"
-            )
+            raise RunError(f"{self.path} holds no run: there is no run.json in it; {OTHER}")
         return read_json(self.run_json, RUN, RunError)  # type: ignore[no-any-return]
 
-    def write(self, content: Mapping[str, Any]) -> None:
-        """Write run.json."""
+    def write(self, **content: Any) -> None:
         versions = {name: version(name) for name in ("mintnet", "torch", "lightning-fabric")}
         versions["python"] = platform.python_version()
         text = json.dumps({"format": FORMAT, **content, "versions": versions}, indent=1)
@@ -150,14 +144,11 @@ class RunFolder:
             try:
                 rows.append(check(json.loads(line), METRICS))
             except (ValueError, RecursionError) as error:
-                raise RunError(
-                    f"{self.metrics_file}: line {number}: {' '.join(str(error).split())}; put back "
-                    f"a copy of the file, or take it away"
-                ) from error
+                problem = f"{self.metrics_file}: line {number}: {reason(error)}"
+                raise RunError(f"{problem}; put back a copy, or take the file away") from error
         return rows
 
     def add_metrics(self, row: Mapping[str, Any]) -> None:
-        """Add a row to metrics.jsonl."""
         with self.metrics_file.open("a") as file:
             file.write(json.dumps(row) + "\n")
 
@@ -168,7 +159,6 @@ class RunFolder:
             write_bytes(self.metrics_file, "".join(rows).encode())
 
     def write_checkpoint(self, state: dict[str, Any]) -> None:
-        """Write the state to resume from, whole or not at all."""
         packed = io.BytesIO()
         torch.save({"state": state, "format": FORMAT}, packed)
         write_bytes(self.checkpoint, packed.getvalue())
@@ -184,25 +174,28 @@ class RunFolder:
                 if getattr(value, "dtype", None) != torch.int64:  # a count of batches
                     check_tensor(value, getattr(value, "ndim", 0), name)
         except Exception as error:  # a damaged file may raise nearly anything
-            reason = " ".join(str(error).split())[:100] or type(error).__name__
             raise RunError(
-                f"{self.checkpoint} is damaged ({reason}); put back a copy of it, or start a new "
-                f"run in another folder from the weights in {self.last} (--run, --init)"
+                f"{self.checkpoint} is damaged ({reason(error)}); put back a copy of it, or start "
+                f"a new run in another folder from the weights in {self.last} (--run, --init)"
             ) from error
         return state
 
 
 @contextmanager
-def disk_errors(run: Path) -> Iterator[None]:
-    """Turn errors of the disk while a run writes into one line that says what to do."""
+def explained_errors(run: Path) -> Iterator[None]:
+    """Errors of the disk, or of other processes that are gone, in one line that says what to do."""
+    intact = "what was saved before is intact"
     try:
         yield
     except (OSError, SafetensorError) as error:
         code = getattr(error, "errno", None)
         if isinstance(error, OSError) and code not in _DISK:
             raise
-        reason = os.strerror(code) if code is not None else " ".join(str(error).split())
-        raise RunError(
-            f"{run} cannot be written ({reason}); what was saved before is intact: make room or "
-            f"mend it, then go on with --resume"
-        ) from error
+        why = reason(error) if code is None else os.strerror(code)
+        mend = "make room or mend it, then go on with --resume"
+        raise RunError(f"{run} cannot be written ({why}); {intact}: {mend}") from error
+    except RuntimeError as error:  # of a collective
+        if not isinstance(error, torch.distributed.DistBackendError) and "gloo" not in str(error):
+            raise
+        words = "another process of this run has ended, so that this one ends too"
+        raise RunError(f"{words}; {intact}: go on with --resume") from error

@@ -7,8 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +14,16 @@ import torch
 from torch import Tensor
 
 from mintnet.data import ImageData
+from mintnet.data.dataset import reason
 from mintnet.precision import true_float32
 from mintnet.solvers import InversionError
-from mintnet.training.data import Order, describe, part_of, stream
+from mintnet.training.data import Order, stream
 from mintnet.training.devices import SMALL, is_first_process
-from mintnet.training.folder import RunError, RunFolder
+from mintnet.training.folder import OTHER, RunError, RunFolder
 from mintnet.training.optimizers import learning_rate
 from mintnet.training.output import Progress, Sampler, save_grid
 from mintnet.training.recipe import Recipe
-from mintnet.training.step import Outcome, Step
-from mintnet.training.task import Batch, Task
+from mintnet.training.step import Batch, Outcome, Step, Task
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -33,128 +31,139 @@ if TYPE_CHECKING:
 CHECKPOINT_SECONDS = 30.0
 PATIENCE = 20
 """Steps in a row that may be left out since the loss or its gradient is not finite."""
-SLOW_VALIDATION = ((SMALL, None), (1024, 256), (math.inf, 64))
-"""On a CPU: for images of up to so many dimensions, the most held-out images that are used."""
 
 
 @dataclass
 class Reached:
-    """How far a run has come; with the tensors of the step it is what a checkpoint keeps."""
+    """How far a run has come; with the tensors of the step it is what a checkpoint keeps.
+
+    ``seconds`` in training steps, the last steps in a row that were ``left_out``, and ``sums`` of
+    figures over the ``seen`` images since the last report, at ``since`` seconds.
+    """
 
     step: int = 0
     best: float | None = None
     best_step: int = 0
     seconds: float = 0.0
-    """Time spent in training steps."""
     left_out: int = 0
-    """Steps that were left out, of the last ones in a row."""
     sums: dict[str, float] = field(default_factory=dict)
-    """Of figures, over the ``seen`` images since the last report, at ``since`` seconds."""
     seen: int = 0
     since: float = 0.0
 
 
+@dataclass
 class Run:
     """A run, new or from the ``state`` of a checkpoint; `fit` is the loop."""
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        data: ImageData,
-        order: Order,
-        task: Task,
-        folder: RunFolder,
-        progress: Progress,
-        fabric: Fabric,
-        state: dict[str, Any] | None = None,
-    ) -> None:
-        self.recipe, self.task, self.folder, self.progress = recipe, task, folder, progress
-        self.fabric, device = fabric, fabric.device
-        self.images, self.labels = data.images, data.labels
-        self.order, self.total = order, recipe.steps(order.per_epoch)
-        if fabric.world_size > order.batch_size:
-            raise RunError(
-                f"a batch of {order.batch_size} images cannot be split over {fabric.world_size} "
-                f"processes; use fewer devices or a larger batch size"
-            )
-        fabric.to_device(task.model).train()
-        captured = task.fast is not None and device.type == "cuda" and fabric.world_size == 1
-        self.step = Step(task, recipe, order.batch_size, fabric, captured)
-        if state is not None:
+    recipe: Recipe
+    data: ImageData
+    facts: dict[str, Any]
+    order: Order
+    task: Task
+    folder: RunFolder
+    progress: Progress
+    fabric: Fabric
+    state: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        recipe, order, task, fabric = self.recipe, self.order, self.task, self.fabric
+        device, self.total = fabric.device, recipe.steps(order.per_epoch)
+        self.images, self.labels = self.data.images, self.data.labels
+        if (world := fabric.world_size) > order.batch_size:
+            words = f"a batch of {order.batch_size} images cannot be split over {world} processes"
+            raise RunError(f"{words}; use fewer devices or a larger batch size")
+        if recipe.tensorboard:
             try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                raise RunError("no TensorBoard: pip install 'mintnet[tensorboard]'") from None
+            self._writer = SummaryWriter
+        fabric.to_device(task.model).train()
+        captured = task.fast is not None and device.type == "cuda" and world == 1
+        self.step = Step(task, recipe, order.batch_size, fabric, captured)
+        state = self.state or {}
+        try:
+            if state:
                 self.step.load_state_dict(state)
-            except (ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
-                reason = " ".join(str(error).split())[:160]
-                raise RunError(
-                    f"{folder.checkpoint} is not of the network and optimizer in {folder.run_json} "
-                    f"({reason}); put back its own, or name another folder with --run"
-                ) from error
-        known = {f.name: state[f.name] for f in fields(Reached) if state and f.name in state}
-        self.at = Reached(**known)
+        except (ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
+            names = f"{self.folder.checkpoint} is not of the network in {self.folder.run_json}"
+            raise RunError(f"{names} ({reason(error)}); put back its own, or {OTHER}") from error
+        self.at = Reached(**{f.name: state[f.name] for f in fields(Reached) if f.name in state})
         self.validated = order.held
-        if device.type == "cpu":
-            size = data.images[0].numel()
-            self.validated = order.held[: next(n for most, n in SLOW_VALIDATION if size <= most)]
+        if device.type == "cpu" and (size := self.images[0].numel()) > SMALL:
+            self.validated = order.held[: 256 if size <= 1024 else 64]  # validation is slow there
         if device.type == "cuda" and self.images.numel() < torch.cuda.mem_get_info(device)[0] // 3:
             self.images = self.images.to(device)
             self.labels = None if self.labels is None else self.labels.to(device)
-        self.about = {"preset": recipe.preset, "data": describe(recipe, data)}
         self.train: dict[str, float] = {}
         self.validation: dict[str, float] = {}
-        self.interruption, self.sampler = Interruption(), Sampler()
+        self.sampler, self.asked, self.drawing = Sampler(), False, False
         self._saved_at = time.monotonic()
         self._events: Any = None
 
     def fit(self) -> None:
-        """Train to the end, or to Ctrl-C."""
-        fabric, order, progress = self.fabric, self.order, self.progress
-        if self.recipe.tensorboard and fabric.is_global_zero:
-            from torch.utils.tensorboard import SummaryWriter
+        """Train to the end, or to Ctrl-C.
 
-            self._events = SummaryWriter(self.folder.path / "tensorboard")
-        progress.note(
-            f"{self.task.model.parameter_count():,} parameters; {self.total:,} "
-            f"step{'s' * (self.total != 1)} of {order.batch_size} images on {fabric.device}"
-        )
+        The first one is noted until the step is done: a step that is broken off would leave weights
+        and moments between two steps. A second one ends the run at once.
+        """
+        main = threading.current_thread() is threading.main_thread()  # others get no signals
+        before = signal.signal(signal.SIGINT, self._interrupted) if main else None
+        try:
+            self._fit()
+        finally:
+            if main:
+                signal.signal(signal.SIGINT, before or signal.default_int_handler)
+
+    def _interrupted(self, *_: object) -> None:
+        if self.asked or self.drawing:
+            raise KeyboardInterrupt
+        self.asked = True
+        if is_first_process():  # print could be interrupted in the middle of a line, and refuse
+            os.write(2, b"\nstopping after this step, with a checkpoint; Ctrl-C again: at once\n")
+
+    def _fit(self) -> None:
+        recipe, fabric, order, total = self.recipe, self.fabric, self.order, self.total
+        if recipe.tensorboard and fabric.is_global_zero:
+            self._events = self._writer(self.folder.path / "tensorboard")
+        size = f"{self.task.model.parameter_count():,} parameters"
+        steps = f"{total:,} step{'s' * (total != 1)} of {order.batch_size} images"
+        self.progress.note(f"{size}; {steps} on {fabric.device}")
         if some := len(order.held) - len(self.validated):
-            progress.note(f"{some:,} held-out images are left out of validation: it is slow")
-        progress.start(self.at.step, self.total)
-        with self.interruption.noting():
-            if lacks_samples(self.folder, self.recipe, self.at.step, self.total):
+            self.progress.note(f"{some:,} held-out images are left out of validation: it is slow")
+        self.progress.start(self.at.step, total)
+        if lacks_samples(self.folder, recipe, self.at.step, total):
+            self._sample()
+        for number in range(self.at.step, total):
+            began, rate = time.perf_counter(), learning_rate(recipe, number, total)
+            places = order(number).tensor_split(fabric.world_size)[fabric.global_rank]
+            batch, epoch = self._look_up(places), number // order.per_epoch
+            outcome = self.step(*batch, epoch, rate, number=number, stop=self.asked)
+            self.at.step = step = number + 1
+            self.at.seconds += time.perf_counter() - began
+            self._count(outcome)
+            last = step == total
+            if last or step % min(100, order.per_epoch) == 0:
+                self.train = self._shown()
+                self._write("train", {**self.train, "learning_rate": rate})
+                self.at.sums, self.at.seen, self.at.since = {}, 0, self.at.seconds
+            if last or step % order.per_epoch == 0:
+                self._end_epoch()
+            every, waited = recipe.checkpoint_every, time.monotonic() - self._saved_at
+            due = waited >= CHECKPOINT_SECONDS if every is None else every and step % every == 0
+            if last or due:
+                self._save()  # before samples, which take time
+            if samples_due(recipe, step, total):
                 self._sample()
-            while self.at.step < self.total:
-                began = time.perf_counter()
-                places = part_of(order(self.at.step), fabric.global_rank, fabric.world_size)
-                outcome = self.step(
-                    *self._look_up(places),
-                    epoch=self.at.step // order.per_epoch,
-                    learning_rate=learning_rate(self.recipe, self.at.step, self.total),
-                    number=self.at.step,
-                    stop=self.interruption.asked,
-                )
-                self.at.step += 1
-                self.at.seconds += time.perf_counter() - began
-                self._count(outcome)
-                last = self.at.step == self.total
-                if last or self.at.step % min(100, order.per_epoch) == 0:
-                    self._report()
-                if last or self.at.step % order.per_epoch == 0:
-                    self._end_epoch()
-                if last or self._checkpoint_due():
-                    self._save()  # before samples, which take time
-                if samples_due(self.recipe, self.at.step, self.total):
-                    self._sample()
-                # several processes stop at the same step, which they agree on
-                asked = outcome.stop if fabric.world_size > 1 else self.interruption.asked
-                if asked and not last:
-                    self._save()
-                    saved = f"step {self.at.step} is saved, and --resume goes on from there"
-                    raise KeyboardInterrupt(f"interrupted; {saved}")
+            # several processes stop at the same step, which they agree on
+            if not last and (outcome.stop if fabric.world_size > 1 else self.asked):
+                self._save()
+                words = f"interrupted; step {step} is saved"
+                raise KeyboardInterrupt(f"{words}, and --resume goes on from there")
 
     def _look_up(self, places: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
         places = places.to(self.images.device)
-        labels = None if self.labels is None else self.labels[places]
-        return self.images[places], labels, places
+        return self.images[places], None if self.labels is None else self.labels[places], places
 
     def _count(self, outcome: Outcome) -> None:
         """Take the figures of a step in; stop where there is nothing to go on with."""
@@ -169,30 +178,22 @@ class Run:
                 loss = outcome.means["loss"]
                 self._give_up(f"the loss is {loss:g}, its gradient {outcome.norm:g}")
         else:
-            self.at.left_out = 0
+            size, sums = self.order.batch_size, self.at.sums
             for name in self.task.figures:
-                value = outcome.means[name] * self.order.batch_size
-                self.at.sums[name] = self.at.sums.get(name, 0.0) + value
-            self.at.seen += self.order.batch_size
+                sums[name] = sums.get(name, 0.0) + outcome.means[name] * size
+            self.at.seen, self.at.left_out = self.at.seen + size, 0
         self.progress.step(self.at.step, self._shown())
 
     def _shown(self) -> dict[str, float]:
         means = {name: total / self.at.seen for name, total in self.at.sums.items()}
         return {**means, "images/s": self.at.seen / max(self.at.seconds - self.at.since, 1e-9)}
 
-    def _report(self) -> None:
-        """A row about the steps since the last one."""
-        self.train = self._shown()
-        rate = learning_rate(self.recipe, self.at.step - 1, self.total)
-        self._write("train", {**self.train, "learning_rate": rate})
-        self.at.sums, self.at.seen, self.at.since = {}, 0, self.at.seconds
-
     def _end_epoch(self) -> None:
         shown = dict(self.train)
         if len(self.order.held):
             self.validation = self._validate()
             self._write("validation", {**self.validation, "images": len(self.validated)})
-            shown.update({f"validation {k}": v for k, v in self.validation.items()})
+            shown |= {f"validation {k}": v for k, v in self.validation.items()}
             figure = self.validation[self.task.figures[0]]
             # of equals the newest: a share of mistakes takes few values
             if math.isfinite(figure) and (self.at.best is None or figure <= self.at.best):
@@ -205,9 +206,8 @@ class Run:
     def _validate(self) -> dict[str, float]:
         """Figures of the held-out images, in true float32 and under noise that never changes."""
         task, fabric, names = self.step.averaged, self.fabric, self.task.figures
-        own = part_of(self.validated, fabric.global_rank, fabric.world_size)
-        sums = torch.zeros(len(names), dtype=torch.float64)
-        seed = stream(0, "validation noise")
+        own = self.validated.tensor_split(fabric.world_size)[fabric.global_rank]
+        sums, seed = torch.zeros(len(names), dtype=torch.float64), stream(0, "validation noise")
         task.model.eval()
         with true_float32():
             for places in own.split(max(self.order.batch_size, 32)):
@@ -218,53 +218,51 @@ class Run:
         sums = fabric.all_reduce(sums.to(fabric.device), reduce_op="sum")  # type: ignore[assignment]
         return dict(zip(names, (sums / len(self.validated)).tolist(), strict=True))
 
-    def _checkpoint_due(self) -> bool:
-        if (every := self.recipe.checkpoint_every) is None:
-            return time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
-        return every > 0 and self.at.step % every == 0
-
     def _sample(self) -> None:
+        """A grid of samples; already the first Ctrl-C ends it, and the run goes on to its save."""
         if not self.fabric.is_global_zero:
             return
-        flow, told = self.step.averaged.model, dict[str, Any]()
-        with self.interruption.cancels():
-            try:
-                images = self.sampler.draw(flow, self.at.seconds, self.at.step == self.total)
-                told = {"images": 0 if images is None else len(images)}
-            except InversionError as error:
-                images, told = None, {"images": 0, "error": str(error).splitlines()[0]}
-                self.progress.note(f"no samples at step {self.at.step}: {told['error']}")
+        flow, told = self.step.averaged.model, dict[str, Any](images=0)
+        self.drawing = True
+        try:
+            images = self.sampler.draw(flow, self.at.seconds, self.at.step == self.total)
             if images is not None:
+                told = {"images": len(images)}
                 path = self.folder.samples / f"step_{self.at.step:07d}.png"
                 save_grid(path, images, flow.levels)
-        if told:
-            self._write("samples", told)
+        except InversionError as error:
+            told["error"] = str(error).splitlines()[0]
+        except KeyboardInterrupt:
+            self.asked = True
+            return
+        finally:
+            self.drawing = False
+        if "error" in told:
+            self.progress.note(f"no samples at step {self.at.step}: {told['error']}")
+        self._write("samples", told)
 
     def _save(self) -> None:
         """The newest weights as a model, and the checkpoint."""
         self._saved_at = time.monotonic()
         if not self.fabric.is_global_zero:
             return
-        if not self.step.is_finite():
-            self._give_up("the weights are no longer finite")
         self._save_model("last")
         self.folder.write_checkpoint({**asdict(self.at), **self.step.state_dict()})
 
     def _save_model(self, name: str) -> None:
         """The EMA weights, or the weights where there is no average, as a model folder."""
         if self.fabric.is_global_zero:
-            about = {**self.about, "validation": self.recipe.validation, "step": self.at.step}
-            self.step.averaged.model.save(self.folder.path / name, **about)
+            about = {"preset": self.recipe.preset, "validation": self.recipe.validation}
+            place, step = self.folder.path / name, self.at.step
+            self.step.averaged.model.save(place, **about, data=self.facts, step=step)
 
     def _give_up(self, reason: str) -> None:
         last = self.folder.last
         if not last.exists() and self.step.is_finite():
             self._save_model("last")
         kept = f"the weights saved last are in {last}" if last.exists() else "no weights are saved"
-        raise RunError(
-            f"{reason} at step {self.at.step}, so the run stops; {kept}: try a lower learning rate "
-            f"or clip the gradient, in another run"
-        )
+        words = f"{reason} at step {self.at.step}, so the run stops; {kept}"
+        raise RunError(f"{words}: try a lower learning rate or --clip, in another run")
 
     def _write(self, kind: str, figures: dict[str, Any]) -> None:
         """A row of metrics.jsonl, and the same for TensorBoard where that is asked for."""
@@ -289,42 +287,3 @@ def lacks_samples(folder: RunFolder, recipe: Recipe, step: int, total: int) -> b
     """Whether a run was killed between the checkpoint of this step and its samples."""
     rows = ((row["kind"], row["step"]) for row in folder.metrics())
     return samples_due(recipe, step, total) and ("samples", step) not in rows
-
-
-class Interruption:
-    """The first Ctrl-C inside `noting` is noted, a second one raises KeyboardInterrupt at once.
-
-    A step that is broken off would leave weights and moments between two steps.
-    """
-
-    asked = at_once = False
-
-    @contextmanager
-    def noting(self) -> Iterator[None]:
-        """Note Ctrl-C in this block; outside the main thread Python gives no signals."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before: Any = signal.signal(signal.SIGINT, self._note)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before or signal.default_int_handler)
-
-    @contextmanager
-    def cancels(self) -> Iterator[None]:
-        """Inside, already the first Ctrl-C leaves this block, and only this block."""
-        self.at_once = True
-        try:
-            yield
-        except KeyboardInterrupt:
-            self.asked = True
-        finally:
-            self.at_once = False
-
-    def _note(self, *_: object) -> None:
-        if self.asked or self.at_once:
-            raise KeyboardInterrupt
-        self.asked = True
-        if is_first_process():  # print could be interrupted in the middle of a line, and refuse
-            os.write(2, b"\nstopping after this step, with a checkpoint; Ctrl-C again: at once\n")

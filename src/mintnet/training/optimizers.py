@@ -11,26 +11,15 @@ from torch import Tensor, nn
 
 from mintnet.training.recipe import Recipe
 
-DECAY = 0.1
-"""Of the learning rate at a milestone."""
 MOMENTUM = 0.95
-RMS = 0.2
-"""Root mean square of Muon's steps at a learning rate of 1, about Adam's (Liu et al., 2025)."""
-QUINTIC = (3.4445, -4.7750, 2.0315)
-"""s ↦ a s + b s³ + c s⁵, repeated, takes all of (0, 1] to about 1 (Jordan, 2024)."""
+RMS = 0.2  # of Muon's steps at a learning rate of 1, about Adam's (Liu et al., 2025)
 
 
 def learning_rate(recipe: Recipe, step: int, total: int) -> float:
-    """The learning rate of step 0, 1, …, total − 1, a pure function.
-
-    Examples:
-        >>> recipe = Recipe("digits", learning_rate=1.0, schedule="step", milestones=(0.5,))
-        >>> [learning_rate(recipe, step, 4) for step in range(4)]
-        [1.0, 1.0, 0.1, 0.1]
-    """
+    """The learning rate of step 0, 1, …, total − 1, a pure function."""
     share = step / max(total, 1)
     if recipe.schedule == "step":
-        factor = DECAY ** sum(share >= milestone for milestone in recipe.milestones)
+        factor = 0.1 ** sum(share >= milestone for milestone in recipe.milestones)
     elif recipe.schedule == "linear":
         factor = min(1.0, 1.6 * (1 - share))
     else:
@@ -48,17 +37,12 @@ def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     """
     kernels, others = kernels_of(model)
     device = others[0].device
-    options: dict[str, Any] = {
-        "lr": torch.tensor(recipe.learning_rate, device=device),
-        "eps": recipe.eps,
-        "weight_decay": 0.0,
-        "amsgrad": not recipe.adam,
-        "fused": True,
-        "capturable": device.type == "cuda",
-    }
+    cuda = device.type == "cuda"
+    options: dict[str, Any] = {"lr": torch.tensor(recipe.learning_rate, device=device)}
+    options |= {"eps": recipe.eps, "weight_decay": 0.0, "amsgrad": not recipe.adam}
+    options |= {"fused": True, "capturable": cuda}
     if recipe.muon:
-        products = torch.bfloat16 if device.type == "cuda" else None
-        return Muon(kernels, others, products, **options)
+        return Muon(kernels, others, torch.bfloat16 if cuda else None, **options)
     decaying: dict[str, Any] = {"params": list(kernels), "weight_decay": recipe.weight_decay}
     return torch.optim.AdamW([decaying, {"params": others}], **options)
 
@@ -77,23 +61,14 @@ def kernels_of(model: nn.Module) -> tuple[dict[nn.Parameter, Tensor | None], lis
     return kernels, others
 
 
-def load_state(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    """Load a saved state of an optimizer with the same options; the device's own stay as here."""
-    own = ("params", "lr", "fused", "capturable", "foreach")
-    groups = []
-    for before, here in zip(saved["param_groups"], optimizer.param_groups, strict=True):
-        for name in here.keys() - own:
-            if before.get(name) != here[name]:
-                raise ValueError(f"its {name} is {before.get(name)}, not {here[name]}")
-        groups.append({**before, **{name: here[name] for name in own[1:]}})
-    optimizer.load_state_dict({**saved, "param_groups": groups})
-
-
 def orthogonalized(matrices: Tensor) -> Tensor:
-    """About U Vᵀ for matrices U S Vᵀ of shape (n, rows, columns), by Newton-Schulz iteration."""
+    """About U Vᵀ for matrices U S Vᵀ of shape (n, rows, columns), by Newton-Schulz iteration.
+
+    s ↦ a s + b s³ + c s⁵, repeated, takes all of (0, 1] to about 1 (Jordan, 2024).
+    """
     if matrices.shape[-2] > matrices.shape[-1]:
         return orthogonalized(matrices.mT).mT  # the smaller square is cheaper
-    a, b, c = QUINTIC
+    a, b, c = 3.4445, -4.7750, 2.0315
     x: Tensor = matrices / (matrices.norm(dim=(-2, -1), keepdim=True) + 1e-12)
     for _ in range(5):
         square = x @ x.mT

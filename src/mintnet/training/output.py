@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import time
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from torch import Tensor
 
@@ -20,9 +20,8 @@ FIRST, LATER = 5.0, 30.0
 """Seconds until the first plain line within an epoch, and between later ones."""
 COUNT = 64
 SEED = 1  # the same z each time, so that grids can be compared
-SHARE = 0.1
-"""Of the time of training that samples may take; ``LEAST`` seconds in any case."""
-LEAST = 5.0
+SHARE, LEAST = 0.1, 5.0
+"""Of the time of training that samples may take, and the seconds that they may in any case."""
 
 
 class Progress:
@@ -37,35 +36,30 @@ class Progress:
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(quiet=True)
-        self._bar: Bar | None = None
-        self._task: Any = None
+        ends = MofNCompleteColumn(), "{task.fields[figures]}", TimeRemainingColumn()
+        self.plain = not self.console.is_terminal
+        self._bar = Bar("training", BarColumn(), *ends, console=self.console, disable=self.plain)
         self._validation: dict[str, float] = {}
 
     def start(self, step: int, total: int) -> None:
-        """The run begins at a step."""
         self._first, self._total, self._began = step, total, time.monotonic()
         self._due = self._began + FIRST
-        if self.console.is_terminal:
-            ends = MofNCompleteColumn(), TextColumn("{task.fields[figures]}"), TimeRemainingColumn()
-            self._bar = Bar(TextColumn("training"), BarColumn(), *ends, console=self.console)
-            self._task = self._bar.add_task("", total=total, completed=step, figures="")
-            self._bar.start()
+        self._task = self._bar.add_task("", total=total, completed=step, figures="")
+        self._bar.start()
 
     def step(self, step: int, figures: dict[str, float]) -> None:
-        """A step is done."""
         now, since = time.monotonic(), step - self._first - 2
         if since <= 0:  # the first two steps are slower
             self._began = now
-        if self._bar is not None:
+        if not self.plain:
             words = _line({**figures, **self._validation})
             self._bar.update(self._task, completed=step, figures=words)
         elif now > self._due and since > 2:
-            left = _duration((now - self._began) / since * (self._total - step))
+            left = timedelta(seconds=round((now - self._began) / since * (self._total - step)))
             self.note(f"step {step}/{self._total}  {_line(figures)}  {left} to go")
 
     def epoch(self, epoch: int, epochs: int, figures: dict[str, float]) -> None:
-        """An epoch is done."""
-        if self._bar is None:
+        if self.plain:
             self.note(f"epoch {epoch}/{epochs}  {_line(figures)}")
         self._validation = {n: x for n, x in figures.items() if n.startswith("validation")}
 
@@ -75,20 +69,11 @@ class Progress:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def stop(self) -> None:
-        """The run is over."""
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        self._bar.stop()
 
 
 def _line(figures: dict[str, float]) -> str:
     return "  ".join(f"{n} {x:.0f}" if x >= 100 else f"{n} {x:.3f}" for n, x in figures.items())
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
 
 
 class Sampler:
@@ -106,11 +91,11 @@ class Sampler:
         Shape: (≤ 64, C, H, W), uint8.
         """
         budget = max(LEAST, SHARE * elapsed) * (1.0 if last else 0.5) - self.spent
-        fits = None if self.grid_seconds is None else self.grid_seconds <= budget
-        if budget <= 0 or (fits is False and not last):
+        fits = self.grid_seconds is not None and self.grid_seconds <= budget
+        if budget <= 0 or not (fits or last or self.grid_seconds is None):
             return None
-        z, images, began, used = flow.sample_latents(COUNT, seed=SEED), [], time.monotonic(), 0.0
-        drawn = 0
+        z, images = flow.sample_latents(COUNT, seed=SEED), list[Tensor]()
+        began, used, drawn = time.monotonic(), 0.0, 0
         try:
             while drawn < COUNT and 2 * used <= budget:
                 # 1, 1, 2, 4, …: each part takes about as long as all before
@@ -127,13 +112,13 @@ def save_grid(path: Path, images: Tensor, levels: int) -> None:
     """Images (n, C, H, W) side by side in about a square, small ones enlarged, as a PNG file."""
     from PIL import Image
 
-    count, c, h, w = images.shape
+    count, _, h, w = images.shape
     columns, scale = math.ceil(math.sqrt(count)), max(1, 32 // w)
-    rows = math.ceil(count / columns)
-    tiles = torch.full((rows * columns, c, h + 1, w + 1), 128.0)
-    tiles[:count, :, 1:, 1:] = images.cpu() * (255 / (levels - 1))
-    lines = tiles.unflatten(0, (rows, columns)).permute(0, 3, 1, 4, 2).flatten(0, 1).flatten(1, 2)
-    canvas = torch.nn.functional.pad(lines, (0, 0, 0, 1, 0, 1), value=128.0).round().byte()
-    pixels = canvas.repeat_interleave(scale, 0).repeat_interleave(scale, 1).numpy()
+    size = columns * (w + 1) + 1, math.ceil(count / columns) * (h + 1) + 1
+    canvas = Image.new("RGB", size, "grey")
+    bright = (images.cpu() * (255 / (levels - 1))).round().byte().expand(-1, 3, -1, -1)
+    for k, image in enumerate(bright.permute(0, 2, 3, 1).numpy()):
+        place = k % columns * (w + 1) + 1, k // columns * (h + 1) + 1
+        canvas.paste(Image.fromarray(image), place)
     with whole_file(path) as part:
-        Image.fromarray(pixels.squeeze(-1) if c == 1 else pixels).save(part)
+        canvas.resize((size[0] * scale, size[1] * scale), Image.Resampling.NEAREST).save(part)

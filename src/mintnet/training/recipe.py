@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from math import inf
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
+from mintnet.models.base import Config
 from mintnet.models.classifier import CLASSIFIERS
 from mintnet.models.deep import DEEP_PRESETS
 from mintnet.models.flow import LAMBDAS
 from mintnet.models.mintnet import PRESETS
-from mintnet.training.folder import RunError
+from mintnet.training.folder import OTHER, RunError
 
 NETWORK: dict[str, tuple[str, ...]] = {
     "flow": ("pairs", "filters", "kernel_size", "couplings"),
@@ -39,6 +38,13 @@ def option(default: Any, group: str, help: str, shown: str = "", alias: str = ""
     return field(default=default, metadata=about)
 
 
+Count = Annotated[int, (0, 2**40)]
+Positive = Annotated[int, (1, 2**40)]
+Seed = Annotated[int, (-(2**63), 2**63 - 1)]
+Share = Annotated[float, (0, 1 - 1e-9)]
+Milestone = Annotated[float, (1e-9, 1 - 1e-9)]
+Scale = Annotated[float, (1e-100, 1e100)]
+Amount = Annotated[float, (0, 2**40)]
 Whole = tuple[int, ...] | None
 Augmentation = Literal["none", "flip", "crop", "crop-flip", "crop-flip-cutout"]
 Schedule = Literal["step", "cosine", "linear"]
@@ -51,7 +57,7 @@ BF16 = "auto: bf16 on a GPU that has it, else float32."
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Config):
     """The options of one training run.
 
     Losses are in nats per image, which ``eps`` and ``clip`` belong to. Milestones are shares of
@@ -60,21 +66,19 @@ class Recipe:
 
     preset: str
 
-    epochs: int = option(100, "run", "Passes over the training images.")
-    max_steps: int = option(0, "run", "Length in steps, where that is shorter; 0: no limit.")
-    batch_size: int = option(32, "run", "Images in one step, over all devices together.")
-    learning_rate: float = option(1e-3, "run", "At its highest.", alias="--lr")
-    seed: int = option(0, "run", "Of the first weights, the order of the images and the noise.")
+    epochs: Positive = option(100, "run", "Passes over the training images.")
+    max_steps: Count = option(0, "run", "Length in steps, where that is shorter; 0: no limit.")
+    batch_size: Positive = option(32, "run", "Images in one step, over all devices together.")
+    learning_rate: Scale = option(1e-3, "run", "At its highest.", alias="--lr")
+    seed: Seed = option(0, "run", "Of the first weights, the order of the images and the noise.")
     init: str | None = option(None, "run", INIT, "fresh weights")
 
     data: str | None = option(None, "data", "Folder with the data set; not for digits.", "none")
     size: int | None = option(None, "data", "Height and width, for the preset folder.", "32")
     grey: bool = option(False, "data", "One channel instead of three, for the preset folder.")
-    validation: float = option(0.05, "data", "Share of the training images held out; 0: none.")
+    validation: Share = option(0.05, "data", "Share of the training images held out; 0: none.")
     augmentation: Augmentation = option("none", "data", "Of the training images.")
-    labels: bool = option(
-        False, "data", "Condition a deep density model on labels; of folder, subfolders."
-    )
+    labels: bool = option(False, "data", "Condition a deep flow on labels; of folder, subfolders.")
 
     pairs: Whole = option(None, "network", "Pairs of Mint layers in each stage.", "none")
     layers: Whole = option(None, "network", "Mixture layers in each stage.", "by size")
@@ -87,43 +91,30 @@ class Recipe:
     centre: float | None = option(None, "network", CENTRE, "0")
 
     schedule: Schedule = option("cosine", "optimization", "Of the learning rate.")
-    milestones: tuple[float, ...] = option((), "optimization", "Of step: shares of the run.")
-    warmup: int = option(0, "optimization", "Steps over which the learning rate rises.")
+    milestones: tuple[Milestone, ...] = option((), "optimization", "Of step: shares of the run.")
+    warmup: Count = option(0, "optimization", "Steps over which the learning rate rises.")
     adam: bool = option(False, "optimization", "Adam instead of AMSGrad.")
     muon: bool = option(False, "optimization", "Muon for kernels; these for all other weights.")
-    eps: float = option(1e-4, "optimization", "ε of AMSGrad and Adam.")
-    weight_decay: float = option(0.0, "optimization", "Of kernels, decoupled as in AdamW.")
-    label_smoothing: float = option(0.0, "optimization", "Share of a label spread over classes.")
-    ema: float = option(0.0, "optimization", "Decay of the EMA weights, which are saved; 0: none.")
-    clip: float = option(0.0, "optimization", "Largest norm of the gradient, in nats; 0: none.")
+    eps: Scale = option(1e-4, "optimization", "ε of AMSGrad and Adam.")
+    weight_decay: Amount = option(0.0, "optimization", "Of kernels, decoupled as in AdamW.")
+    label_smoothing: Share = option(0.0, "optimization", "Share of a label spread over classes.")
+    ema: Share = option(0.0, "optimization", "Decay of the EMA weights, which are saved; 0: none.")
+    clip: Amount = option(0.0, "optimization", "Largest norm of the gradient, in nats; 0: none.")
     precision: Precision = option("auto", "optimization", BF16)
 
-    checkpoint_every: int | None = option(None, "output", "In steps.", "every 30 seconds")
-    sample_every: int | None = option(None, "output", SAMPLES, "ten grids in a run")
+    checkpoint_every: Count | None = option(None, "output", "In steps.", "every 30 seconds")
+    sample_every: Count | None = option(None, "output", SAMPLES, "ten grids in a run")
     tensorboard: bool = option(False, "output", "Write curves for TensorBoard too.")
 
     devices: str = option("1", "devices", "A number, or auto; torchrun and SLURM set it.")
-    nodes: int = option(1, "devices", "Machines; torchrun and SLURM set it.")
+    nodes: Positive = option(1, "devices", "Machines; torchrun and SLURM set it.")
     accelerator: Accelerator = option("auto", "devices", "Kind of device.")
-    threads: int | None = option(None, "devices", "CPU threads.", "all, or 1 for tiny images")
+    threads: Positive | None = option(None, "devices", "CPU threads.", "all, or 1 for tiny images")
     plain: bool = option(False, "devices", "No fast path and no CUDA graph on a GPU.")
 
-    def __post_init__(self) -> None:
-        for name in ("milestones", *NETWORK["deep"], "pairs"):
-            if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, tuple(value))
-        for name in ("schedule", "augmentation", "precision", "accelerator"):
-            value, choices = getattr(self, name), get_args(TYPES[name])
-            if value not in choices:
-                raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(choices)}")
+    def check_more(self) -> None:
         if self.muon and self.weight_decay:
             raise ValueError("there is no weight decay with Muon; leave out one of the two")
-        for words, (names, fits) in RANGES.items():
-            for name in names.split():
-                value = getattr(self, name)
-                for one in value if isinstance(value, tuple) else (value,):
-                    if one is not None and not fits(one):
-                        raise ValueError(f"{name} must be {words}; got {one}")
 
     @staticmethod
     def of(preset: str, **given: Any) -> Recipe:
@@ -137,32 +128,25 @@ class Recipe:
         for name, value in given.items():
             kinds = [other for other in NETWORK if name in NETWORK[other] + OWN[other]]
             if value and kinds and recipe.kind not in kinds:
-                raise RunError(
-                    f"{preset} is {KINDS[recipe.kind]} and has no {flag(name)}, which is for "
-                    f"{' and '.join(KINDS[k] for k in kinds)}; leave it out"
-                )
+                words = f"{preset} is {KINDS[recipe.kind]} and has no {flag(name)}"
+                owners = " and ".join(KINDS[kind] for kind in kinds)
+                raise RunError(f"{words}, which is for {owners}; leave it out")
         if "milestones" in given and recipe.schedule != "step":
-            raise ValueError(
-                f"milestones belongs to the step schedule, and this run has {recipe.schedule}: "
-                f"give --schedule step, or leave it out"
-            )
+            raise ValueError(f"milestones belong to --schedule step; this is {recipe.schedule}")
         return recipe
 
     def resumed(self, run: str, preset: str, **given: Any) -> Recipe:
         """This recipe for a run that goes on; only what is `FREE` may differ."""
-        other = "name another folder with --run"
         if self.preset != preset:
-            raise RunError(f"{run} is a run of preset {self.preset}, not {preset}; {other}")
+            raise RunError(f"{run} is a run of preset {self.preset}, not {preset}; {OTHER}")
         given = {name: value for name, value in given.items() if value is not None}
         if given.get("precision") == "auto":
             del given["precision"]  # it was chosen when the run began
         wanted = replace(self, **given)
         for name in sorted(given.keys() - FREE):
             if (before := getattr(self, name)) != (now := getattr(wanted, name)):
-                raise RunError(
-                    f"{run} was begun with {name.replace('_', ' ')} {before}, not {now}; resume it "
-                    f"without that option, or {other}"
-                )
+                words = f"{run} was begun with {name.replace('_', ' ')} {before}, not {now}"
+                raise RunError(f"{words}; resume it without that option, or {OTHER}")
         if wanted.epochs != self.epochs and "max_steps" not in given:
             wanted = replace(wanted, max_steps=0)  # or the old limit would end the longer run
         return wanted
@@ -182,15 +166,6 @@ TYPES: dict[str, Any] = get_type_hints(Recipe)
 FREE = {n for n, f in OPTIONS.items() if f.metadata["group"] in ("output", "devices")}
 FREE |= {"data", "epochs", "max_steps"}
 """What may differ when a run is resumed."""
-RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "1 to 2^40": ("epochs batch_size nodes threads", lambda x: 1 <= x <= 2**40),
-    "0 to 2^40": ("max_steps warmup weight_decay clip", lambda x: 0 <= x <= 2**40),
-    "0 to 2^40 steps": ("checkpoint_every sample_every", lambda x: 0 <= x <= 2**40),
-    "of 64 bits": ("seed", lambda x: -(2**63) <= x < 2**63),
-    "positive": ("learning_rate eps", lambda x: 0 < x < inf),
-    "in [0, 1)": ("ema validation label_smoothing", lambda x: 0 <= x < 1),
-    "shares of the run in (0, 1)": ("milestones", lambda x: 0 < x < 1),
-}
 
 
 def data_and_kind(preset: str) -> tuple[str, str]:

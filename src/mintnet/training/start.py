@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, replace
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from mintnet.data import ImageData
+from mintnet.data import ImageData, load
 from mintnet.files import clear_scraps
 from mintnet.models import Flow
 from mintnet.models.base import Model
@@ -20,17 +19,12 @@ from mintnet.models.storage import FEWEST, save_scores
 from mintnet.schema import check
 from mintnet.training import devices as places
 from mintnet.training.build import build_task, options_of_model
-from mintnet.training.data import Order, describe, load_images
+from mintnet.training.data import Order, describe
 from mintnet.training.devices import is_first_process
-from mintnet.training.folder import RunError, RunFolder, disk_errors
+from mintnet.training.folder import OTHER, RunError, RunFolder, explained_errors
 from mintnet.training.loop import Run, lacks_samples
 from mintnet.training.output import Progress
 from mintnet.training.recipe import Recipe, data_and_kind
-
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
-
-SCORED_ON_A_CPU = 500  # held-out images at most; a GPU has time for all
 
 
 def train(
@@ -60,8 +54,7 @@ def train(
         options["data"] = str(Path(options["data"]).expanduser().absolute())
     progress = progress if first and progress is not None else Progress()
     try:
-        lock = folder.locked() if first else nullcontext()
-        with disk_errors(folder.path), places.lost_processes(), lock:
+        with explained_errors(folder.path), folder.locked() if first else nullcontext():
             # what the first process has written is no reason for the others to refuse
             return _train(preset, folder, resume or not first, progress, options)
     except (ValueError, KeyboardInterrupt) as error:
@@ -79,76 +72,65 @@ def _train(
     recipe, saved = _recipe(preset, folder, resume, options)
     if is_first_process():
         clear_scraps(folder.path)
-    name, _ = data_and_kind(preset)
-    data = load_images(name, "train", recipe.data, size=recipe.size, grey=recipe.grey)
-    facts = describe(recipe, data)
-    if saved:
-        _check_same_images(folder, saved["data"], facts)
+    data = _load(recipe, "train")
+    facts, order = describe(recipe, data), Order(recipe, len(data))
     state = folder.read_checkpoint() if saved else None
+    if saved:
+        recipe = _extended(folder, recipe, order.per_epoch, saved, facts)
     devices = places.Devices(recipe.devices, recipe.nodes, recipe.accelerator)
     precision: Any = places.chosen_precision(recipe.precision, devices)
     recipe = replace(recipe, precision=precision)
-    order = Order(recipe, len(data))
-    if saved:
-        recipe = _extended(folder, recipe, order.per_epoch, saved["steps"])
     try:
         task = build_task(replace(recipe, init=None) if state else recipe, data)
     except ValueError as error:
         raise RunError(f"{folder.run_json}: recipe: {error}" if saved else str(error)) from error
     task.fast, path = places.fast_path(task, recipe.precision, devices, recipe.plain)
     total, begun = recipe.steps(order.per_epoch), state["step"] if state else 0
-    figures: dict[str, Any] = {"preset": preset, "run": str(folder.path)}
+    figures: dict[str, Any] = {"preset": preset, "run": str(folder.path), "train": {}}
     figures |= {"figure": task.figures[0], "epochs": -(-total // order.per_epoch)}
-    figures |= {"resumed_from": begun if saved else None, "train": {}, "validation": {}}
+    figures |= {"resumed_from": begun if saved else None, "validation": {}}
     if state and begun >= total and not lacks_samples(folder, recipe, begun, total):
         progress.note(f"{folder.path} is finished: {begun} steps; --epochs extends it")
-        return {**figures, **_reached(folder, total, state)}
-    mixed = recipe.precision == "bf16" and task.fast is None
-    fabric = places.make_fabric(devices, mixed)  # refuses devices before a file is there
-    _check_same_start(fabric, folder, [begun, total, facts["checksum"]])
-    if recipe.tensorboard:
-        try:
-            import_module("torch.utils.tensorboard")
-        except ImportError:
-            raise RunError("no TensorBoard: pip install 'mintnet[tensorboard]'") from None
-    run = Run(recipe, data, order, task, folder, progress, fabric, state)  # refuses other networks
-    if fabric.is_global_zero:
-        if saved.get("steps") != total:
-            model = {**task.model.describe(), "parameters": task.model.parameter_count()}
-            folder.write({"recipe": asdict(recipe), "data": facts, "model": model, "steps": total})
-        if saved:
-            folder.rewind_metrics(begun)
-            progress.note(f"going on with {folder.path} at step {begun} of {total}")
-        for line in (*_first_words(recipe, data, order, new=not saved), path):
-            if line:
-                progress.note(line)
-    with (
-        places.float32_math(tf32=recipe.precision in ("tf32", "bf16")),
-        places.cpu_threads(recipe.threads, data.images[0].numel()),
-    ):
-        run.fit()
+    else:
+        mixed = recipe.precision == "bf16" and task.fast is None
+        fabric = places.make_fabric(devices, mixed)  # refuses devices before a file is there
+        _check_same_start(fabric, folder, [begun, total, facts["checksum"]])
+        run = Run(recipe, data, facts, order, task, folder, progress, fabric, state)
         if fabric.is_global_zero:
-            _keep_scores(folder, data.images[order.held], fabric.device)
-    figures |= {"train": run.train, "validation": run.validation}
-    return {**figures, **_reached(folder, total, asdict(run.at))}
+            if saved.get("steps") != total:
+                model = {**task.model.describe(), "parameters": task.model.parameter_count()}
+                folder.write(recipe=asdict(recipe), data=facts, model=model, steps=total)
+            if saved:
+                folder.rewind_metrics(begun)
+                progress.note(f"going on with {folder.path} at step {begun} of {total}")
+            for line in filter(None, (*_first_words(recipe, data, order, new=not saved), path)):
+                progress.note(line)
+        threads = recipe.threads or (1 if data.images[0].numel() <= places.SMALL else None)
+        with places.computing(tf32=recipe.precision in ("tf32", "bf16"), threads=threads):
+            run.fit()
+            if fabric.is_global_zero:
+                _keep_scores(folder, data.images[order.held], fabric.device)
+        state = asdict(run.at)
+        figures |= {"train": run.train, "validation": run.validation}
+    figures |= {name: state[name] for name in ("seconds", "best", "best_step")}
+    figures |= {"steps": state["step"], "finished": state["step"] >= total}
+    left_out = sum(row["kind"] == "left out" for row in folder.metrics())
+    return {**figures, "steps_left_out": left_out}
+
+
+def _load(recipe: Recipe, split: str) -> ImageData:
+    name, _ = data_and_kind(recipe.preset)
+    return load(name, split, recipe.data, size=recipe.size, grey=recipe.grey)
 
 
 def _keep_scores(folder: RunFolder, images: Tensor, device: torch.device) -> None:
     """Scores of held-out images beside the weights, for `Flow.score`, if there are enough."""
-    images = images if device.type == "cuda" else images[:SCORED_ON_A_CPU]
+    images = images if device.type == "cuda" else images[:500]  # a CPU has no time for more
     for place in (folder.last, folder.best):
         model = Model.load(place).to(device) if len(images) >= FEWEST and place.exists() else None
         if isinstance(model, Flow):
             model.keep_scores(images)
             save_scores(place, model.scores)
-
-
-def _reached(folder: RunFolder, total: int, state: dict[str, Any]) -> dict[str, Any]:
-    """What has been reached, as plain data."""
-    left_out = sum(row["kind"] == "left out" for row in folder.metrics())
-    reached = {name: state[name] for name in ("seconds", "best", "best_step")}
-    reached |= {"steps": state["step"], "finished": state["step"] >= total}
-    return {"steps_left_out": left_out, **reached}
 
 
 def _recipe(
@@ -166,20 +148,29 @@ def _recipe(
     try:
         before = check(saved["recipe"], Recipe, "recipe")
     except ValueError as error:
-        raise RunError(f"{folder.run_json}: {error}; name another folder with --run") from error
+        raise RunError(f"{folder.run_json}: {error}; {OTHER}") from error
     return before.resumed(str(folder.path), preset, **options), saved
 
 
-def _extended(folder: RunFolder, recipe: Recipe, per_epoch: int, before: int) -> Recipe:
-    """The recipe with as many epochs as its steps need; a run that goes on is no shorter."""
+def _extended(
+    folder: RunFolder, recipe: Recipe, per_epoch: int, saved: dict[str, Any], now: dict[str, Any]
+) -> Recipe:
+    """The recipe of a run that goes on, with as many epochs as its steps need.
+
+    Such a run has the same images, and is no shorter.
+    """
+    was, before = saved["data"], saved["steps"]
+    for name in ("images", "shape", "levels", "checksum"):
+        if was.get(name) != now[name]:
+            other = f"other images ({name} {was.get(name)}, now {now[name]})"
+            mend = f"give the same --data, or {OTHER}"
+            raise RunError(f"{folder.path} was begun with {other}; {mend}")
     if recipe.max_steps > before:
         recipe = replace(recipe, epochs=max(recipe.epochs, -(-recipe.max_steps // per_epoch)))
     if (steps := recipe.steps(per_epoch)) < before:
-        raise RunError(
-            f"{folder.path} was begun for {before} steps, not {steps}: a run can be extended, not "
-            f"shortened; resume it without --epochs and --max-steps, or name another folder with "
-            f"--run"
-        )
+        words = f"{folder.path} was begun for {before} steps, not {steps}"
+        mend = f"resume it without --epochs and --max-steps, or {OTHER}"
+        raise RunError(f"{words}: a run can be extended, not shortened; {mend}")
     return recipe
 
 
@@ -187,22 +178,17 @@ def _first_words(recipe: Recipe, data: ImageData, order: Order, new: bool) -> It
     """What there is to say about the images and the network."""
     test = ""
     if recipe.preset == "folder":
-        pictures = load_images("folder", "test", recipe.data, size=recipe.size, grey=recipe.grey)
-        test = f"{len(pictures):,} test, "
+        test = f"{len(_load(recipe, 'test')):,} test, "
         if (size := data.shape[1]) % 2 and recipe.kind == "deep" and not recipe.layers:
-            yield (
-                f"warning: {size} × {size} pixels do not halve evenly: the network has 1 stage; "
-                f"--size {size + 1} would give it 2"
-            )
+            words = f"warning: {size} × {size} pixels do not halve evenly: the network has 1 stage"
+            yield f"{words}; --size {size + 1} would give it 2"
     yield f"{data.name}: {len(data):,} training, {test}{len(order.held):,} held out of training"
     if new and recipe.init is not None:
-        yield (
-            f"started from {recipe.init}: its network; {recipe.validation:g} of the images held "
-            f"out; the learning rate rises over {recipe.warmup} steps"
-        )
+        words = f"started from {recipe.init}: its network; {recipe.validation:g} of the images"
+        yield f"{words} held out; the learning rate rises over {recipe.warmup} steps"
 
 
-def _check_same_start(fabric: Fabric, folder: RunFolder, facts: list[int]) -> None:
+def _check_same_start(fabric: Any, folder: RunFolder, facts: list[int]) -> None:
     """Raise `RunError` where processes begin at other steps, or with other images."""
     every = fabric.all_gather(torch.tensor(facts, dtype=torch.float64, device=fabric.device))
     every = torch.as_tensor(every).reshape(-1, len(facts))
@@ -211,12 +197,3 @@ def _check_same_start(fabric: Fabric, folder: RunFolder, facts: list[int]) -> No
             f"not all processes find the same run in {folder.path} (step, length, checksum of the "
             f"images: {every.tolist()}); its folder and --data must be shared by all machines"
         )
-
-
-def _check_same_images(folder: RunFolder, before: dict[str, Any], now: dict[str, Any]) -> None:
-    for name in ("images", "shape", "levels", "checksum"):
-        if before.get(name) != now[name]:
-            raise RunError(
-                f"{folder.path} was begun with other images ({name} {before.get(name)}, now "
-                f"{now[name]}); give the same --data, or name another folder with --run"
-            )

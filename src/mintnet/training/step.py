@@ -1,4 +1,6 @@
-"""One training step, the only one: run eagerly, or captured as one CUDA graph.
+"""What is learned, a model and a loss for each image; and one training step, the only one.
+
+It is run eagerly, or captured as one CUDA graph:
 
     augmentation, loss, backward, mean over processes, clipping, optimizer, EMA weights
 
@@ -10,47 +12,138 @@ step never waits for the host.
 from __future__ import annotations
 
 import copy
+import math
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from mintnet.data import ImageData
 from mintnet.graphs import capture
+from mintnet.models.classifier import ImageClassifier
+from mintnet.models.fast import fast_transform
+from mintnet.models.flow import Flow
+from mintnet.models.noise import uniform_noise
 from mintnet.training.data import augmented, stream
-from mintnet.training.optimizers import load_state, make_optimizer
+from mintnet.training.folder import RunError
+from mintnet.training.optimizers import make_optimizer
 from mintnet.training.recipe import Recipe
-from mintnet.training.task import Batch, Task
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
+FastPath = dict[str, Any]
+"""Of the fast path of training: ``dtype`` of convolutions, and whether layers are ``compiled``."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images (batch, C, H, W) uint8, labels (batch,) int64 or None, and what fixes the noise.
+
+    ``index``, (batch,), are places in the data set.
+    """
+
+    images: Tensor
+    labels: Tensor | None
+    index: Tensor
+    seed: int
+    draw: int | Tensor
+
+
+class DensityTask:
+    """Maximum likelihood: the loss is − log p of the dequantized image, in nats.
+
+    Examples:
+        >>> task, images = DensityTask(Flow.preset("digits")), torch.zeros(3, 1, 8, 8).byte()
+        >>> measured = task.measure(Batch(images, None, torch.arange(3), seed=0, draw=0))
+        >>> bool((measured["bpd"] == task.model.bits_per_dim(images)).all())
+        True
+    """
+
+    figures: tuple[str, ...] = ("bpd",)
+
+    def __init__(self, flow: Flow) -> None:
+        self.model: Any = flow
+        self.fast: FastPath | None = None
+
+    def measure(self, batch: Batch) -> dict[str, Tensor]:
+        flow, dtype = self.model, self.model.dtype  # `log_prob` would check images in each call
+        noise = uniform_noise(batch.seed, batch.draw, batch.index, flow.shape, dtype)
+        context = None
+        if flow.classes and batch.labels is not None:
+            context = F.one_hot(batch.labels, flow.classes).to(dtype)
+        net = flow.given(context)
+        transform = net.transform
+        if self.fast and flow.training:
+            transform = partial(fast_transform, net, **self.fast)
+        loss = -flow.log_density((batch.images.to(dtype) + noise) / flow.levels, transform)
+        return {"loss": loss, "bpd": loss / (flow.dimensions * math.log(2))}
+
+
+class ClassificationTask:
+    """Cross entropy: the loss is − log p of the true class, in nats, with smoothed labels.
+
+    Figures are ``error``, 1 for a mistake, and ``nats``, the loss without smoothing.
+    """
+
+    figures: tuple[str, ...] = ("error", "nats")
+
+    def __init__(self, classifier: ImageClassifier, label_smoothing: float = 0.0) -> None:
+        self.model: Any = classifier
+        self.label_smoothing = label_smoothing
+        self.fast: FastPath | None = None
+
+    def measure(self, batch: Batch) -> dict[str, Tensor]:
+        model, training = self.model, self.model.training
+        if batch.labels is None or (training and len(batch.images) < 2):
+            words = "batch normalization needs at least two images on each device"
+            raise RunError(f"{words}; take a larger batch size, or fewer devices")
+        fast = self.fast if self.fast and training else {}
+        logits = model.logits(model.prepared(batch.images), **fast).to(model.dtype)
+        log_probs = logits.log_softmax(1)
+        loss = nats = F.nll_loss(log_probs, batch.labels, reduction="none")
+        if training and self.label_smoothing:
+            loss = (1 - self.label_smoothing) * nats - self.label_smoothing * log_probs.mean(1)
+        wrong = log_probs.argmax(1) != batch.labels
+        return {"loss": loss, "error": wrong.to(loss.dtype), "nats": nats}
+
+
+Task = DensityTask | ClassificationTask
+
+
+def check_labels(data: ImageData, classes: int, where: str) -> Tensor:
+    """The labels of images that can teach or test a classifier, or `RunError`."""
+    if data.labels is None:
+        raise RunError(f"{data.name} has no labels, and a classifier needs them for {where}")
+    low, high = int(data.labels.min()), int(data.labels.max())
+    if low < 0 or high >= classes:
+        words = f"{data.name} has labels from {low} to {high}"
+        raise RunError(f"{words}; the classifier knows 0 to {classes - 1}")
+    return data.labels
+
+
 class Outcome(NamedTuple):
-    """What a step found: means over the batch, norm of the gradient, and whether it counted."""
+    """What a step found: means over the batch, norm of the gradient, and whether it counted.
+
+    ``finite``: whether all weights are; ``stop``: whether a process has asked all to stop.
+    """
 
     means: dict[str, float]
     norm: float
     left_out: bool
     finite: bool
-    """Whether all weights are finite after the step."""
     stop: bool
-    """Whether a process has asked all of them to stop."""
 
 
 class Step:
     """One step of training for a task; what is evaluated and saved is ``step.averaged``.
 
     ``batch_size`` is that over all processes; ``captured`` matters on a GPU alone.
-
-    Examples:
-        >>> from mintnet.models import Flow
-        >>> from mintnet.training.task import DensityTask
-        >>> step = Step(DensityTask(Flow.preset("digits")), Recipe.of("digits"), batch_size=4)
-        >>> images = torch.zeros(4, 1, 8, 8, dtype=torch.uint8)
-        >>> step(images, None, torch.arange(4), epoch=0, learning_rate=0.01).finite
-        True
     """
 
     def __init__(
@@ -67,13 +160,12 @@ class Step:
         self.device = self.parameters[0].device
         self.statistics = float_buffers(model)
         self.averaged: Task = copy.deepcopy(task) if recipe.ema else task
-        """The task with the EMA weights; the task itself without an average."""
         self._averages: list[Tensor] = []
         if recipe.ema:
             kept = self.averaged.model.requires_grad_(False)
             self._averages = [*kept.parameters(), *float_buffers(kept)]
         self.optimizer = make_optimizer(model, recipe)
-        self.batch: Batch | None = None  # each call fills it, at the same place in memory
+        self.inputs: list[Tensor] = []  # each call fills them, at the same place in memory
         self.epoch = torch.zeros((), dtype=torch.long, device=self.device)
         self.rate, self.stop = torch.zeros(2, device=self.device).unbind()
         """1 − decay of the EMA weights, and 1 if this process is asked to stop."""
@@ -93,7 +185,10 @@ class Step:
 
         Shapes: images (n, C, H, W) uint8, labels (n,) or None, index (n,): places in the data set.
         """
-        self._fill(images, labels, index)
+        given = [tensor for tensor in (images, index, labels) if tensor is not None]
+        self.inputs = self.inputs or [torch.empty_like(t, device=self.device) for t in given]
+        for place, tensor in zip(self.inputs, given, strict=True):
+            place.copy_(tensor, non_blocking=True)
         self.epoch.fill_(epoch)
         self.stop.fill_(stop)
         self.rate.fill_(1 - min(self.recipe.ema, (1 + number) / (10 + number)))
@@ -107,16 +202,13 @@ class Step:
 
     def run(self) -> Tensor:
         """The step itself: means over the batch, norm, 1 if left out, 1 if weights are finite."""
-        recipe, batch = self.recipe, self.batch
-        assert batch is not None
-        for parameter in self.parameters:
-            parameter.grad = None
+        recipe, (images, index, *labels) = self.recipe, self.inputs
+        self.optimizer.zero_grad(set_to_none=True)
         before = [statistic.clone() for statistic in self.statistics]
         with self.fabric.autocast() if self.fabric else nullcontext():
-            images = augmented(
-                batch.images, recipe.augmentation, recipe.seed, self.epoch, batch.index
-            )
-            measured = self.task.measure(replace(batch, images=images))
+            images = augmented(images, recipe.augmentation, recipe.seed, self.epoch, index)
+            seed, known = stream(recipe.seed, "noise"), labels[0] if labels else None
+            measured = self.task.measure(Batch(images, known, index, seed, draw=self.epoch))
         (measured["loss"].sum() / self.batch_size).backward()
         names = ("loss", *self.task.figures)
         means = torch.stack([measured[name].detach().sum() for name in names]) / self.batch_size
@@ -128,21 +220,13 @@ class Step:
         with torch.no_grad():
             for statistic, value in zip(self.statistics, before, strict=True):
                 statistic.copy_(torch.where(bad, value, statistic))
-            self._average(self.rate * ~bad)
+            if self._averages:  # a ← a + rate (w − a); torch's `AveragedModel` cannot be captured
+                own = [*self.task.model.parameters(), *self.statistics]
+                moves = torch._foreach_sub(own, self._averages)
+                torch._foreach_mul_(moves, self.rate * ~bad)
+                torch._foreach_add_(self._averages, moves)
             told = (norm, bad, self.is_finite(), self.stop > 0)
             return torch.stack([*means, *(one.to(means.dtype) for one in told)])
-
-    def _fill(self, images: Tensor, labels: Tensor | None, index: Tensor) -> None:
-        """Put a batch where the captured step reads it."""
-        if self.batch is None:
-            place = [torch.empty_like(t, device=self.device) for t in (images, index)]
-            known = None if labels is None else torch.empty_like(labels, device=self.device)
-            seed = stream(self.recipe.seed, "noise")
-            self.batch = Batch(place[0], known, place[1], seed, draw=self.epoch)
-        self.batch.images.copy_(images, non_blocking=True)
-        self.batch.index.copy_(index, non_blocking=True)
-        if self.batch.labels is not None and labels is not None:
-            self.batch.labels.copy_(labels, non_blocking=True)
 
     def _sum_over_processes(self, means: Tensor) -> None:
         """Gradients and means summed, statistics averaged over all processes: one collective."""
@@ -158,14 +242,6 @@ class Step:
         for tensor, total in zip(shared, joined.split([t.numel() for t in shared]), strict=True):
             tensor.copy_(total.view_as(tensor))
 
-    def _average(self, rate: Tensor) -> None:
-        """EMA weights: a ← a + rate (w − a); `AveragedModel` of torch cannot be captured."""
-        if self._averages:
-            own = [*self.task.model.parameters(), *self.statistics]
-            moves = torch._foreach_sub(own, self._averages)
-            torch._foreach_mul_(moves, rate)
-            torch._foreach_add_(self._averages, moves)
-
     @torch.no_grad()
     def is_finite(self) -> Tensor:
         """Whether all weights, and the statistics kept with them, are finite, ()."""
@@ -180,7 +256,6 @@ class Step:
         return [tensor.detach() for tensor in kept if isinstance(tensor, Tensor)]
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
         optimizer = self.optimizer.state_dict()
         for group in optimizer["param_groups"]:
             group["lr"] = float(group["lr"])
@@ -189,11 +264,15 @@ class Step:
         return {"model": model, "averaged": averaged, "optimizer": optimizer}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The reverse of `state_dict`."""
         self.task.model.load_state_dict(state["model"])
         if self.recipe.ema:
             self.averaged.model.load_state_dict(state["averaged"])
-        load_state(self.optimizer, state["optimizer"])
+        saved, groups = state["optimizer"], self.optimizer.state_dict()["param_groups"]
+        for before, here in zip(saved["param_groups"], groups, strict=True):
+            for name in here.keys() - {"lr", "fused", "capturable", "foreach"}:  # the device's own
+                if before.get(name) != here[name]:
+                    raise ValueError(f"its {name} is {before.get(name)}, not {here[name]}")
+        self.optimizer.load_state_dict({**saved, "param_groups": groups})
         for weight, moments in self.optimizer.state.items():
             if any(moment.dim() and moment.shape != weight.shape for moment in moments.values()):
                 raise ValueError("moments of the optimizer have other shapes than the weights")
