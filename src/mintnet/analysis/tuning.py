@@ -13,7 +13,6 @@ from mintnet.models import Flow
 
 COARSE = [1 + k / 2 for k in range(9)]  # d = 1, 1.5, …, 5
 FLOOR = 1e-12  # errors below this are rounding, and count as equal
-TRIALS = 28  # at most this many steps are tried
 
 
 @dataclass(frozen=True)

@@ -9,23 +9,22 @@ from importlib.util import find_spec
 from typing import Any
 
 import torch
-from rich.markup import escape
 
 from mintnet.analysis.origin import machine
 from mintnet.cli.command import Command
 from mintnet.cli.output import console
 
-PACKAGES = ("mintnet", "torch", "numpy", "safetensors")
-USES = {
-    "cli": "the command line",
-    "studio": "mintnet studio, in a browser",
-    "sklearn": "mintnet.sklearn, estimators for tables",
-    "onnx": "mintnet export",
-    "hub": "models from and to the Hugging Face hub",
-    "tensorboard": "mintnet train --tensorboard",
-    "ffjord": "FFJORD, a layer to compare with",
+CLI = "tyro", "rich", "matplotlib", "PIL", "pooch", "jinja2", "lightning_fabric"
+EXTRAS = {
+    "cli": ("the command line", *CLI),
+    "studio": ("mintnet studio, in a browser", "gradio"),
+    "tensorboard": ("mintnet train --tensorboard", "tensorboard"),
+    "ffjord": ("FFJORD, a layer to compare with", "torchdiffeq"),
+    "onnx": ("mintnet export", "onnx", "onnxscript", "onnxruntime"),
+    "hub": ("models from and to the Hugging Face hub", "huggingface_hub"),
+    "sklearn": ("mintnet.sklearn, estimators for tables", "sklearn"),
 }
-"""What each extra is for."""
+"""What each extra is for, and the modules that it brings."""
 
 
 @dataclass(kw_only=True)
@@ -35,25 +34,24 @@ class Doctor(Command):
     then = "mintnet demo"
 
     def run(self) -> dict[str, Any]:
-        out, about = console(), machine(torch.device("cpu"))
-        versions = {"python": about["python"], **{name: version(name) for name in PACKAGES}}
-        out.print("versions  " + ", ".join(f"{name} {v}" for name, v in versions.items()))
-        gpus = []
+        about, gpus = machine(torch.device("cpu")), []
+        versions = {"python": about["python"]}
+        versions |= {name: version(name) for name in ("mintnet", "torch", "numpy", "safetensors")}
         for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
             found = torch.cuda.get_device_properties(number)
             gpus.append(f"{found.name}, {found.total_memory / 2**30:.0f} GiB")
-        out.print(escape(f"CPU       {about['device']}, {about['threads']} threads"))
-        out.print(escape(f"GPU       {'; '.join(gpus) or 'none that torch can use'}"))
-        fast = _fast(bool(gpus))
-        for line in fast:
-            out.print(f"fast      {line}")
-        missing = _missing()
-        for extra, modules in missing.items():
-            use = USES.get(extra, extra)
-            words = f"{use}: {', '.join(modules)}; pip install 'mintnet[{extra}]'"
-            out.print(f"missing   {escape(words)}")
-        if not missing:
-            out.print("missing   nothing: all extras are installed")
+        fast, missing = _fast(bool(gpus)), dict[str, list[str]]()
+        lines = ["versions  " + ", ".join(f"{name} {v}" for name, v in versions.items())]
+        lines += [f"CPU       {about['device']}, {about['threads']} threads"]
+        lines += [f"GPU       {'; '.join(gpus) or 'none that torch can use'}"]
+        lines += [f"fast      {words}" for words in fast]
+        for extra, (use, *modules) in EXTRAS.items():
+            if lacking := [module for module in modules if find_spec(module) is None]:
+                missing[extra] = lacking
+                remedy = f"pip install 'mintnet[{extra}]'"
+                lines += [f"missing   {use}: {', '.join(lacking)}; {remedy}"]
+        lines += [] if missing else ["missing   nothing: all extras are installed"]
+        console().print("\n".join(lines), markup=False)
         return {**about, "versions": versions, "gpus": gpus, "fast": fast, "missing": missing}
 
 
@@ -71,14 +69,3 @@ def _fast(gpu: bool) -> list[str]:
         f"training in {'bf16' if half else 'float32, as this GPU has no bf16'}",
         "compiled" if compiled else "not compiled: that needs Triton and a C compiler",
     ]
-
-
-def _missing() -> dict[str, list[str]]:
-    """The modules that each extra would bring."""
-    from mintnet.cli.app import EXTRAS
-
-    found: dict[str, list[str]] = {}
-    for module, extra in EXTRAS.items():
-        if find_spec(module) is None:
-            found.setdefault(extra, []).append(module)
-    return found

@@ -31,24 +31,17 @@ class Evaluate(DataOptions, Command):
     training precision was.
     """
 
-    model: Model
-    """A run folder, a saved model folder or the name of a shipped model."""
-    draws: int = 1
-    """Dequantization draws for each image."""
+    model: Model  # A run folder, a saved model folder or the name of a shipped model.
+    draws: int = 1  # Dequantization draws for each image.
     bound: Literal["mean", "importance"] = "mean"
     """Mean over draws, or the tighter bound: the logarithm of the mean likelihood."""
     count: Annotated[int | None, tyro.conf.arg(aliases=["-n"])] = None
     """How many images, from the first on; all if not given."""
-    seed: int = 0
-    """Of the dequantization noise."""
-    batch_size: int = 100
-    """Images at a time, on each device; figures do not depend on it."""
-    devices: Name = None
-    """A number, or auto for all there are."""
-    nodes: Whole = None
-    """Machines."""
-    accelerator: Literal["auto", "cpu", "cuda", "gpu", "mps"] = "auto"
-    """Kind of device."""
+    seed: int = 0  # Of the dequantization noise.
+    batch_size: int = 100  # Images at a time, on each device; figures do not depend on it.
+    devices: Name = None  # A number, or auto for all there are.
+    nodes: Whole = None  # Machines.
+    accelerator: Literal["auto", "cpu", "cuda", "gpu", "mps"] = "auto"  # Kind of device.
     out: File = None
     """The picture about a classifier; evaluation.png if not given, numbered if that is taken."""
 
@@ -67,17 +60,14 @@ class Evaluate(DataOptions, Command):
             self.out = output_place(self.out, "evaluation.png", [".png"])
         data = self.images(opened, self.count)
         devices = Devices(self.devices, self.nodes, self.accelerator)
-        return {
-            "data": data.name,
-            "split": self.split,
-            "precision": str(opened.model.dtype).removeprefix("torch."),
-            **(self._density if flow else self._classifier)(opened, data, devices),
-        }
+        precision = str(opened.model.dtype).removeprefix("torch.")
+        known = {"data": data.name, "split": self.split, "precision": precision}
+        return known | (self._density if flow else self._classifier)(opened, data, devices)
 
     def _density(self, opened: OpenModel, data: ImageData, devices: Devices) -> dict[str, Any]:
         options: dict[str, Any] = {"draws": self.draws, "seed": self.seed, "bound": self.bound}
-        options["batch_size"] = self.batch_size
-        result = evaluate(opened.flow, data, devices=devices, **options)
+        options |= {"batch_size": self.batch_size, "devices": devices}
+        result = evaluate(opened.flow, data, **options)
         if is_first_process():
             console().print(
                 f"{self.model}: {result.bits_per_dim:.4f} ± {result.standard_error:.4f} bits per "
@@ -97,13 +87,13 @@ class Evaluate(DataOptions, Command):
             return figures
         share, of = 100 * found.accuracy, f"{len(data):,} {self.split} images of {data.name}"
         out, names = console(), opened.class_names(data.name)
-        title = f"{self.model}: {share:.2f} % of {of} are right"
         out.print(
             f"{share:.2f} % right (± {100 * found.standard_error:.2f}), {figures['errors']:,} "
             f"mistakes in {of}; cross entropy {found.nats:.4f} nats, calibration error "
             f"{100 * found.calibration.error:.2f} %",
             markup=False,
         )
+        title = f"{self.model}: {share:.2f} % of {of} are right"
         picture = evaluation_picture(found, data.images, data.levels, names, title)
         about = ": confusion, reliability and the most confident mistakes"
         return {**figures, "picture": write(out, self.out, picture, about)}

@@ -15,7 +15,8 @@ from rich.console import Console
 from torch import Tensor
 
 from mintnet.analysis import codes_between, reconstruct
-from mintnet.cli.command import Count, DataCommand, File, ModelCommand, Name, check_positive
+from mintnet.calculus.masks import check_positive
+from mintnet.cli.command import Count, DataCommand, File, InverseCommand, Name
 from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_check, strong, write
 from mintnet.figures import image_grid, paired_grid, save_picture
 
@@ -24,23 +25,20 @@ SHOWN = 48
 
 
 @dataclass(kw_only=True)
-class Sample(ModelCommand):
+class Sample(InverseCommand):
     """Draw new images from a model, each verified: as one picture, single files or an array."""
 
-    count: Count = 64
-    """How many images."""
+    count: Count = 64  # How many images.
     out: File = None
     """A picture of all (.png, .jpg, …), an array (.npy), or a folder for single PNG files (a name
     without an ending, or ending in /); samples.png if not given, numbered if that is taken."""
     temperature: float = 1.0
     """Standard deviation of z; below 1, images are more alike and more typical."""
-    seed: int = 0
-    """Of the draws."""
+    seed: int = 0  # Of the draws.
     label: Name = None
     """Of a class-conditional model: name or number of the class of all images; if not given, all
     by turns."""
-    batch_size: int = 64
-    """How many to invert at a time."""
+    batch_size: int = 64  # How many to invert at a time.
 
     then = "mintnet interpolate {model}"
 
@@ -48,15 +46,13 @@ class Sample(ModelCommand):
         check_positive(count=self.count, batch_size=self.batch_size)
         place, out = self._place(), console()
         opened, solver = self.open(), self.chosen_solver()
-        flow, label = opened.flow, opened.class_of(self.label)
+        flow, label = opened.flow, self._class(opened.class_names())
         z = flow.sample_latents(self.count, self.temperature, self.seed)
         images = f"{self.count} image{'s' * (self.count > 1)}"
         started = time.perf_counter()
         with Tasks(out) as task:
-            progress = task(f"drawing {images}")
-            solution = flow.solve(
-                z, solver, labels=label, batch_size=self.batch_size, progress=progress
-            )
+            bar, size = task(f"drawing {images}"), self.batch_size
+            solution = flow.solve(z, solver, labels=label, batch_size=size, progress=bar)
         seconds = time.perf_counter() - started
         drawn = flow.to_images(solution.require(REMEDY)).cpu()
         out.print(f"{images} in {seconds:.1f} s")
@@ -70,6 +66,16 @@ class Sample(ModelCommand):
         if self.out.is_dir() and any(self.out.iterdir()):
             raise ValueError(f"--out {self.out} is a folder with files in it; name a new folder")
         return output_place(self.out / "0000.png", "").parent
+
+    def _class(self, names: tuple[str, ...]) -> int | None:
+        """The number of the class."""
+        label = self.label
+        if label is None or label in names:
+            return None if label is None else names.index(label)
+        if label.isdecimal() and int(label) < len(names):
+            return int(label)
+        known = f", 0 to {len(names) - 1} ({', '.join(names[:20])})" if names else ""
+        raise ValueError(f"--label {label}: the model has {len(names) or 'no'} classes{known}")
 
 
 def _is_folder(place: Path) -> bool:
@@ -96,12 +102,9 @@ def _write_samples(out: Console, images: Tensor, levels: int, place: Path) -> No
 class Reconstruct(DataCommand):
     """Encode test images and decode them again; the picture shows each above what came back."""
 
-    count: Count = 128
-    """How many images, from the first on."""
-    batch_size: int = 64
-    """How many to invert at a time."""
-    out: File = None
-    """The picture; reconstructions.png if not given, numbered if that is taken."""
+    count: Count = 128  # How many images, from the first on.
+    batch_size: int = 64  # How many to invert at a time.
+    out: File = None  # The picture; reconstructions.png if not given, numbered if that is taken.
 
     then = "mintnet verify {model}"
 
@@ -117,11 +120,9 @@ class Reconstruct(DataCommand):
         result.solution.require(REMEDY)
         exact, total, errors = result.exact, len(images), result.errors
         colour = "green" if exact == total else "red"
-        out.print(
-            f"[{colour}]{exact} of {total} images came back byte for byte[/]\n"
-            f"mean ‖x − y‖² / D = {errors.mean():.2e}, worst {errors.max():.2e}, "
-            r"with pixels in \[0, 1]"
-        )
+        out.print(f"{exact} of {total} images came back byte for byte", style=colour)
+        words = f"mean ‖x − y‖² / D = {errors.mean():.2e}, worst {errors.max():.2e}"
+        out.print(f"{words}, with pixels in [0, 1]", markup=False)
         facts = print_check(out, flow.net, result.solution)
         about = f" ({SHOWN} of {total} are shown)" if total > SHOWN else ""
         path = write(out, place, paired_grid(result, flow.levels, SHOWN), about)
@@ -134,10 +135,8 @@ class Interpolate(DataCommand):
 
     places: Annotated[tuple[int, int, int, int] | None, tyro.conf.arg(name="images")] = None
     """Which four images, by their places in the data set; drawn with --seed if not given."""
-    seed: int = 0
-    """Draws the four images."""
-    out: File = None
-    """The picture; interpolation.png if not given, numbered if that is taken."""
+    seed: int = 0  # Draws the four images.
+    out: File = None  # The picture; interpolation.png if not given, numbered if that is taken.
 
     then = "mintnet report {model}"
 

@@ -1,19 +1,21 @@
-"""`mintnet info`, `import-original` and `data get`: what there is, and where from."""
+"""`mintnet info`, `export`, `import-original` and `data get`: what there is, where from and to."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 from rich.markup import escape
-from rich.table import Table
 
-from mintnet.analysis.layers import by, facts, kind_of, layer_sizes
-from mintnet.cli.command import Command, Number
+from mintnet.analysis.layers import by, facts, kind_of, layer_sizes, solved_layers
+from mintnet.calculus.masks import check_positive
+from mintnet.cli.command import Command, DataOptions, Number
+from mintnet.cli.command import Model as ModelName
 from mintnet.cli.model import open_model
-from mintnet.cli.output import Tasks, console, print_table, strong
+from mintnet.cli.output import Tasks, console, output_place, print_table, strong
 from mintnet.data import get
 from mintnet.models import CLASSIFIERS, PRESETS, Classifier, Flow, ResNet, import_original
 from mintnet.models.base import Model
@@ -24,36 +26,31 @@ from mintnet.models.storage import SHIPPED
 class Info(Command):
     """Say what a model or a preset is: its shape, layers, parameters and where it came from."""
 
-    model: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
+    model: ModelName
     """A run folder, a saved model folder, or the name of a shipped model or a preset."""
 
     then = "mintnet report {model}"
 
     def run(self) -> dict[str, Any]:
         model, config, origin = self._find()
-        known = {"format", *model.describe()}
-        extra = {name: value for name, value in config.items() if name not in known}
-        layers, out = layer_sizes(model), console()
+        about, layers, out = model.describe(), layer_sizes(model), console()
+        extra = {name: v for name, v in config.items() if name not in {"format", *about}}
         if "fresh" in origin:
             self.then = "mintnet train {model}"
         out.print(f"{strong(self.model)}  {kind_of(model)} ({escape(origin)})")
-        table = Table(box=None, show_header=False, pad_edge=False)
-        for label, value in [*facts(model), *extra.items()]:
+        lines = dict(facts(model)) | extra
+        width = max(map(len, lines))
+        for name, value in lines.items():
             if isinstance(value, dict):
                 value = ", ".join(f"{k} {v}" for k, v in value.items() if v not in (None, False))
-            table.add_row(label, escape(str(value)))
-        out.print(table)
+            out.print(f"{name:<{width}}  {value}", markup=False)
         if layers:
             rows = [(number, name, f"{size:,}") for number, (name, size) in enumerate(layers, 1)]
             print_table(out, "Layers", ("layer", "what it is", "parameters"), rows)
-        return {
-            "model": self.model,
-            "origin": origin,
-            **model.describe(),
-            "parameters": model.parameter_count(),
-            "layers": [{"name": name, "parameters": size} for name, size in layers],
-            **extra,
-        }
+        known = {"model": self.model, "origin": origin, **about}
+        known["parameters"] = model.parameter_count()
+        known["layers"] = [{"name": name, "parameters": size} for name, size in layers]
+        return known | extra
 
     def _find(self) -> tuple[Model, dict[str, Any], str]:
         """The model, what was saved with it, and where it comes from."""
@@ -78,6 +75,35 @@ class Info(Command):
 
 
 @dataclass(kw_only=True)
+class Export(DataOptions, Command):
+    """Write log-likelihood and code z of a model as ONNX, checked with onnxruntime."""
+
+    model: ModelName
+    """A run folder, a saved model folder, the name of a shipped model, or user/model of the hub."""
+    file: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE.onnx")]
+    """The file to write."""
+    count: int = 4  # With how many images the file is checked.
+
+    def run(self) -> dict[str, Any]:
+        for module in ("onnx", "onnxscript", "onnxruntime"):  # said before anything takes time
+            import_module(module)
+        from mintnet.models.onnx import export_onnx
+
+        check_positive(count=self.count)
+        place, out = output_place(self.file, "", (".onnx",), "FILE").expanduser(), console()
+        opened = open_model(self.model, "cpu")
+        flow, images = opened.flow, self.images(opened, self.count).images
+        errors = export_onnx(flow, place, images)
+        labels = " and labels, int64 (batch,)" if flow.classes else ""
+        shape, size = ", ".join(map(str, flow.shape)), place.stat().st_size
+        out.print(f"{strong(place)}, {size / 2**20:.1f} MiB")
+        out.print(f"takes x in (0, 1), float32 (batch, {shape}){labels}; gives log_prob and z")
+        worst = f"log_prob {errors['log_prob']:.1e}, z {errors['z']:.1e}"
+        out.print(f"onnxruntime agrees with torch on {len(images)} images: {worst}")
+        return {"file": str(place), "bytes": size, "images": len(images), "errors": errors}
+
+
+@dataclass(kw_only=True)
 class ImportOriginal(Command):
     """Turn a checkpoint in the authors' format into a model folder: density model or classifier."""
 
@@ -94,20 +120,20 @@ class ImportOriginal(Command):
         if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
             raise ValueError(f"{self.out} is there already and not empty; name another folder")
         model = import_original(self.checkpoint, self.logit_lambda)
-        preset = "mnist" if model.shape == (1, 28, 28) else None
-        classifier = isinstance(model, Classifier)
-        known = {"preset": f"{preset}{'-classifier' * classifier}", "data": {"name": preset}}
-        model.save(self.out, imported_from=self.checkpoint.name, **(known if preset else {}))
-        if isinstance(model, Classifier):
-            count_of, words = len(model.layers()), f"of {model.classes} classes"
+        if isinstance(model, Flow):
+            preset, words = "mnist", f"λ = {model.logit.lam:g}"
         else:
-            count_of, words = len(model.net.layers()), f"λ = {model.logit.lam:g}"
+            preset, words = "mnist-classifier", f"of {model.classes} classes"
+        data = "mnist" if model.shape == (1, 28, 28) else None
+        known = {"preset": preset, "data": {"name": data}} if data else {}
+        model.save(self.out, imported_from=self.checkpoint.name, **known)
         count = model.parameter_count()
         console().print(
-            f"{escape(str(self.checkpoint))}: {kind_of(model)} with {count_of} Mint layers for "
-            f"{by(model.shape)} images, {words}, {count:,} parameters\n{strong(self.out)}"
+            f"{escape(str(self.checkpoint))}: {kind_of(model)} with {len(solved_layers(model))} "
+            f"Mint layers for {by(model.shape)} images, {words}, {count:,} parameters\n"
+            f"{strong(self.out)}"
         )
-        return {"out": self.out, **model.describe(), "parameters": count, "data": preset}
+        return {"out": self.out, **model.describe(), "parameters": count, "data": data}
 
 
 @dataclass(kw_only=True)

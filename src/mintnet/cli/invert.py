@@ -10,10 +10,11 @@ import torch
 
 from mintnet.analysis import round_trip, tune_step, verify
 from mintnet.analysis.reconstruction import DIVISORS, ITERATIONS
-from mintnet.analysis.tuning import TRIALS, Trial
-from mintnet.cli.command import Count, DataCommand, File, FlawedResult, check_positive
+from mintnet.analysis.tuning import Trial
+from mintnet.calculus.masks import check_positive
+from mintnet.cli.command import Count, DataCommand, File, FlawedResult
 from mintnet.cli.model import OpenModel
-from mintnet.cli.output import PLOTS, Tasks, console, output_place, print_check, print_layers, write
+from mintnet.cli.output import Tasks, console, output_place, print_check, print_layers, write
 from mintnet.figures import draw_error_curves, render
 from mintnet.models import Flow
 
@@ -25,14 +26,11 @@ class Verify(DataCommand):
     For a classifier: map features back in float64 and in float32.
     """
 
-    count: Count = 128
-    """How many images, from the first on."""
-    divisors: tuple[float, ...] = DIVISORS
-    """Draw a curve for each of these d: α = 1/d."""
+    count: Count = 128  # How many images, from the first on.
+    divisors: tuple[float, ...] = DIVISORS  # Draw a curve for each of these d: α = 1/d.
     iterations: tuple[int, ...] = ITERATIONS
     """Steps of Algorithm 1 in each layer, one for each point of a curve."""
-    curve_images: int = 16
-    """How many of the images the curves are of."""
+    curve_images: int = 16  # How many of the images the curves are of.
     out: File = None
     """The plot, as .png, .svg or .pdf; invertibility.png if not given, numbered if that is taken.
     Of density models alone."""
@@ -51,7 +49,7 @@ class Verify(DataCommand):
             raise ValueError(
                 "--divisors are above 0.5: a step 1/d of 2 or more converges nowhere (Theorem 2)"
             )
-        place = output_place(self.out, "invertibility.png", PLOTS)
+        place = output_place(self.out, "invertibility.png", (".png", ".svg", ".pdf"))
         out, solver, flow = console(), self.chosen_solver(), opened.flow
         images = self.images(opened, self.count).images.to(flow.device)
         with Tasks(out) as task:
@@ -74,9 +72,8 @@ class Verify(DataCommand):
         path = write(out, place, render(draw, kind=place.suffix.lower()[1:]))
         figures = {"picture": path, **facts, **found.to_dict()}
         if facts["verified"] < facts["samples"]:
-            raise FlawedResult(
-                f"{back.solution.message}. The plot is in {path}. Use --solver auto.", figures
-            )
+            words = f"{back.solution.message}. The plot is in {path}. Use --solver auto."
+            raise FlawedResult(words, figures)
         return figures
 
     def _classifier(self, opened: OpenModel) -> dict[str, Any]:
@@ -87,9 +84,8 @@ class Verify(DataCommand):
                     f"{self.model} is a classifier, for which no curves are drawn, so "
                     f"--{name.replace('_', '-')} has no meaning"
                 )
-        out, solver = console(), self.chosen_solver()
+        out, solver, trips = console(), self.chosen_solver(), []
         images = self.images(opened, self.count).images
-        trips = []
         with Tasks(out) as task:
             for dtype in (torch.float64, torch.float32):
                 progress = task(f"features and back in {dtype}")
@@ -103,8 +99,11 @@ class Verify(DataCommand):
                 "much for float32 here: take float64 (clf.double()) to get pictures back."
             )
         figures = {trip.precision: asdict(trip) for trip in trips}
-        lost = {trip.precision: trip.images - trip.verified for trip in trips}
-        failed = [f"{n} of {len(images)} inversions in {name}" for name, n in lost.items() if n]
+        failed = [
+            f"{trip.images - trip.verified} of {trip.images} inversions in {trip.precision}"
+            for trip in trips
+            if trip.verified < trip.images
+        ]
         if failed:
             words = "use --solver auto" if self.solver != "auto" else "do not rely on these images"
             raise FlawedResult(f"{' and '.join(failed)} are not verified: {words}", figures)
@@ -119,8 +118,7 @@ class TuneStep(DataCommand):
     The default solver needs no step; this is for --solver fixed-point.
     """
 
-    count: Count = 16
-    """How many images, from the first on."""
+    count: Count = 16  # How many images, from the first on.
 
     then = "mintnet verify {model} --solver fixed-point --step {step:.6}"
 
@@ -137,15 +135,11 @@ class TuneStep(DataCommand):
         out, model = console(), self.open()
         flow = model.flow
         images = self.images(model, self.count).images.to(flow.device)
-        with Tasks(out) as task:
-            progress, seen = task("searching"), list[float]()
 
-            def report(trial: Trial) -> None:
-                seen.append(trial.divisor)
-                progress(len(seen), TRIALS)
-                out.print(f"d = {trial.divisor:<4g}  error {trial.error:.2e}", style="dim")
+        def report(trial: Trial) -> None:
+            out.print(f"d = {trial.divisor:<4g}  error {trial.error:.2e}", style="dim")
 
-            trials = tune_step(flow, images, steps, report)
+        trials = tune_step(flow, images, steps, report)
         best = trials[0]
         out.print(
             f"[bold]The best step is α = {best.step:.4f} = 1/{best.divisor:g}[/]: reconstruction "

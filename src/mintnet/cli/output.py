@@ -13,19 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from mintnet.analysis.layers import LayerRow, residual_check
+from mintnet.bijections import Bijection
+from mintnet.figures import save_picture
 from mintnet.files import is_special, write_bytes
+from mintnet.solvers import Solution
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-    from mintnet.analysis.layers import LayerRow
-    from mintnet.bijections import Bijection
-    from mintnet.solvers import Solution
-
-PLOTS = (".png", ".svg", ".pdf")
-"""What plots can be written as."""
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 """What pictures of images can be written as."""
@@ -63,7 +61,7 @@ def output_place(
 ) -> Path:
     """Where to write, checked before the work begins: as given, else by default, numbered if taken.
 
-    ``kinds`` are the endings that the name may have; any if there are none.
+    ``kinds`` are the endings that the name may have, if not any.
     """
     path, numbers = given or Path(default), count(2)
     while given is None and path.exists():
@@ -72,9 +70,7 @@ def output_place(
         raise ValueError(f"{option} is a {', '.join(kinds)} file; got {path}")
     try:
         whole = path.expanduser()
-        folder = whole.absolute().parent
-        while not folder.exists():
-            folder = folder.parent
+        folder = next(parent for parent in whole.absolute().parents if parent.exists())
         if whole.is_dir():
             raise IsADirectoryError
         if not is_special(whole):
@@ -88,17 +84,12 @@ def output_place(
 
 
 def write(out: Console, path: Path, content: Image | bytes, about: str = "") -> Path:
-    """Write a picture or a file, whole or not at all, and print its name: also if it replaces one.
-
-    ``about`` is printed behind the name.
-    """
+    """Write a picture or a file whole, and print its name, whether it replaces one, and words."""
     path = path.expanduser()
     words = f"replaced {strong(path)}" if path.is_file() else strong(path)
     if isinstance(content, bytes):
         write_bytes(path, content)
     else:
-        from mintnet.figures import save_picture
-
         save_picture(content, path)
     out.print(words + escape(about))
     return path
@@ -111,8 +102,6 @@ def to_json(figures: dict[str, Any]) -> bytes:
 
 def print_check(out: Console, net: Bijection, solution: Solution) -> dict[str, Any]:
     """Say how the residual check of an inversion went, and give its figures back."""
-    from mintnet.analysis import residual_check
-
     facts = residual_check(net, solution)
     colour = "green" if facts["verified"] == facts["samples"] else "red"
     line = f"[{colour}]{facts['verified']} of {facts['samples']} inversions verified[/]"
@@ -133,41 +122,29 @@ def print_layers(out: Console, rows: Sequence[LayerRow]) -> None:
     print_table(out, "Layer by layer", columns, cells)
 
 
-class Tasks:
+class Tasks(Progress):
     """One task after another: a bar on a terminal, elsewhere plain lines every few seconds."""
 
     SECONDS = 5.0
 
     def __init__(self, out: Console) -> None:
-        self.out = out
-
-    def __enter__(self) -> Tasks:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-        quiet = not self.out.is_terminal
-        self.bar = Progress(*columns, console=self.out, transient=True, disable=quiet)
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+        columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+        super().__init__(*columns, console=out, transient=True, disable=not out.is_terminal)
 
     def __call__(self, words: str) -> Callable[[int, int], None]:
         """Begin a task; gives what to call with how much is done and how much there is."""
-        for task in self.bar.task_ids:
-            self.bar.remove_task(task)
-        if not self.out.is_terminal:
-            self.out.print(words, style="dim", markup=False)
-        task, told = self.bar.add_task(words, total=None), time.monotonic()
+        for old in self.task_ids:
+            self.remove_task(old)
+        task, told = self.add_task(words, total=None), time.monotonic()
+        if self.disable:
+            self.console.print(words, style="dim", markup=False)
 
         def progress(done: int, total: int) -> None:
             nonlocal told
-            self.bar.update(task, completed=done, total=total)
-            now = time.monotonic()
-            if not self.out.is_terminal and now - told > self.SECONDS and done < total:
-                told = now
-                self.out.print(f"{words}: {100 * done / total:.0f} %", style="dim", markup=False)
+            self.update(task, completed=done, total=total)
+            if self.disable and time.monotonic() - told > self.SECONDS and done < total:
+                told, share = time.monotonic(), f"{100 * done / total:.0f} %"
+                self.console.print(f"{words}: {share}", style="dim", markup=False)
 
         return progress
 

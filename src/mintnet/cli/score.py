@@ -17,8 +17,8 @@ from torch import Tensor
 
 from mintnet.analysis.measure import STATISTICS, has_map
 from mintnet.analysis.score import Reference, score
-from mintnet.cli.command import Command, Folder, Model
-from mintnet.cli.model import OpenModel, open_model
+from mintnet.cli.command import Folder, ModelCommand
+from mintnet.cli.model import OpenModel
 from mintnet.cli.output import Tasks, console, output_place, print_table, to_json, write
 from mintnet.data.folder import pictures
 from mintnet.figures.score import Shown, score_page
@@ -28,15 +28,13 @@ ON_PAGE, PRINTED, AT_ONCE = 120, 15, 32  # pictures
 
 
 @dataclass(kw_only=True)
-class Score(Command):
+class Score(ModelCommand):
     """Find odd pictures: bits per dimension, a p-value and a map of nats for each.
 
     The p-value is the share of pictures like the model's held-out training images that are at
     least as odd. Writes scores.csv, scores.json and scores.html: the oddest with their maps.
     """
 
-    model: Model
-    """A run folder, a saved model folder, or the name of a shipped model."""
     pictures: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="PICTURES…")]
     """Picture files, or folders of them; cropped and resized as for training."""
     rate: float = 0.01
@@ -44,22 +42,20 @@ class Score(Command):
     reference: Folder = None
     """Pictures like those that the model was trained on, but not among them; if not given, the
     scores that are stored with the model. They are stored with a model of yours that has none."""
-    draws: int = 1
-    """Dequantization draws for each picture."""
+    draws: int = 1  # Dequantization draws for each picture.
     out: Folder = None
     """A new or empty folder for the results; MODEL-scores if not given, numbered if taken."""
-    device: str = "auto"
-    """Where to compute: cpu, cuda, or auto for a GPU if there is one."""
 
     def run(self) -> dict[str, Any]:
         if not 0 < self.rate < 1:
             raise ValueError(f"--rate lies between 0 and 1; got {self.rate:g}")
-        out, opened = console(), open_model(self.model, self.device)
+        out, opened = console(), self.open()
         flow, folder = opened.flow, self.out or output_place(None, f"{opened.label}-scores")
         if folder.is_dir() and any(folder.iterdir()):
             raise ValueError(f"{folder} is there already and not empty; name another folder")
-        for kind in ("csv", "json", "html"):
-            output_place(folder / f"scores.{kind}", "")
+        sheet, data, page = (
+            output_place(folder / f"scores.{kind}", "") for kind in ("csv", "json", "html")
+        )
         paths = [path for given in self.pictures for path in _files(given)]
         rows, failed = list[dict[str, Any]](), dict[str, str]()
         oddest = list[tuple[float, int, Shown]]()
@@ -99,16 +95,14 @@ class Score(Command):
         out.print(words)
         figures = {"model": self.model, "rate": self.rate, "draws": self.draws, "summary": words}
         figures |= {"references": len(reference.statistics), "pictures": rows, "left_out": failed}
-        sheet = io.StringIO()
-        writer = csv.DictWriter(sheet, rows[0])
+        text, title = io.StringIO(), f"{opened.label}: odd pictures"
+        writer = csv.DictWriter(text, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-        page = score_page(
-            f"{opened.label}: odd pictures", words, [s for *_, s in oddest], flow.levels
-        )
-        write(out, folder / "scores.csv", sheet.getvalue().encode())
-        write(out, folder / "scores.json", to_json(figures))
-        write(out, folder / "scores.html", page.encode())
+        html = score_page(title, words, [entry[-1] for entry in oddest], flow.levels)
+        write(out, sheet, text.getvalue().encode())
+        write(out, data, to_json(figures))
+        write(out, page, html.encode())
         return figures
 
     def _reference(self, opened: OpenModel, task: Tasks, failed: dict[str, str]) -> Reference:
@@ -146,12 +140,11 @@ def _read(
 ) -> Iterator[tuple[list[str], Tensor]]:
     """Names and images, some at a time; why a file is left out goes into ``failed``."""
     for start in range(0, len(paths), AT_ONCE):
-        names, images = list[str](), list[Tensor]()
-        for path in paths[start : start + AT_ONCE]:
+        images = dict[str, Tensor]()
+        for name in map(str, paths[start : start + AT_ONCE]):
             try:
-                images.append(opened.picture(str(path)))
-                names.append(str(path))
+                images[name] = opened.picture(name)
             except ValueError as error:
-                failed[str(path)] = str(error)
-        if names:
-            yield names, torch.stack(images)
+                failed[name] = str(error)
+        if images:
+            yield list(images), torch.stack(list(images.values()))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-from functools import partial
 from typing import Any
 
 import gradio as gr
 import torch
 from PIL import Image
 
-from mintnet.analysis import layer_rows
+from mintnet.analysis.layers import layer_rows, solved_layers
 from mintnet.bijections import TriangularBijection
 from mintnet.figures.style import LIGHT, legend, render
 from mintnet.models import Flow
@@ -32,10 +31,10 @@ def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
     plot = picture_output("Residual against steps")
     table_button = gr.Button("Steps that each layer needs", elem_id="all-layers")
     table = gr.Dataframe(headers=COLUMNS, label="Inversion by the default solver", wrap=True)
-    model.change(told(partial(_layer_slider, catalogue)), model, layer)
-    button.click(told(partial(curves, catalogue)), [model, layer, step], [status, plot])
-    step.release(told(partial(curves, catalogue)), [model, layer, step], [status, plot])
-    table_button.click(told(partial(all_layers, catalogue)), model, table)
+    model.change(told(_layer_slider, catalogue), model, layer)
+    for event in (button.click, step.release):
+        event(told(curves, catalogue), [model, layer, step], [status, plot])
+    table_button.click(told(all_layers, catalogue), model, table)
     show_code(_code, [model, layer, step])
 
 
@@ -63,8 +62,8 @@ def curves(catalogue: Catalogue, name: str, number: float, step: float) -> tuple
         axes.set_ylabel("max |f(x) − z| / max |z|")
         legend(axes, theme)
 
-    words = f"The wavefront: {exact.message}."
-    return words, Image.open(io.BytesIO(render(draw, LIGHT, kind="png")))
+    plot = Image.open(io.BytesIO(render(draw, LIGHT, kind="png")))
+    return f"The wavefront: {exact.message}.", plot
 
 
 @torch.no_grad()
@@ -73,10 +72,7 @@ def all_layers(catalogue: Catalogue, name: str) -> list[list[Any]]:
     flow, images = _pictures(catalogue, name)
     labels = 0 if flow.classes else None
     rows = layer_rows(flow.net, flow.solve(flow.encode(images, labels=labels), labels=labels))
-    return [
-        [row.number, row.name, row.median_steps, row.most_steps, f"{row.residual:.1e}"]
-        for row in rows
-    ]
+    return [[r.number, r.name, r.median_steps, r.most_steps, f"{r.residual:.1e}"] for r in rows]
 
 
 def _pictures(catalogue: Catalogue, name: str) -> tuple[Flow, torch.Tensor]:
@@ -105,8 +101,7 @@ def _entering(
 
 
 def _layer_slider(catalogue: Catalogue, name: str) -> gr.Slider:
-    leaves = catalogue.open(name).flow.net.leaves()
-    count = sum(isinstance(leaf, TriangularBijection) for leaf in leaves)
+    count = len(solved_layers(catalogue.open(name).flow))
     return gr.Slider(1, max(2, count), 1, step=1)
 
 

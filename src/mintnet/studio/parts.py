@@ -1,48 +1,46 @@
-"""What the views share: uploads, messages, and the code that does the same."""
+"""What the views share: pictures, messages, and the code that does the same."""
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from functools import partial, wraps
 from typing import Any
 
 import gradio as gr
+from PIL import Image
+from torch import Tensor
 
-from mintnet.solvers import InversionError
+from mintnet.cli.app import MISTAKES
+from mintnet.figures import image_grid
+from mintnet.models.storage import SHIPPED
 
 PROGRESS = gr.Progress()
 """The default of an argument into which Gradio puts its own progress bar."""
 
-MISTAKES = (ValueError, OSError, MemoryError, InversionError)
 
+def told(function: Callable[..., Any], *first: Any) -> Callable[..., Iterator[Any]]:
+    """Show mistakes as a message on the page, which stays until it is closed.
 
-def told(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Show mistakes as a message on the page, which stays until it is closed."""
+    ``first`` are arguments that are not components of the page. Gradio shows what is yielded.
+    """
+    bound = partial(function, *first)
 
-    def message(error: Exception) -> gr.Error:
-        return gr.Error(str(error), duration=None, print_exception=False)
-
-    if inspect.isgeneratorfunction(function):
-
-        @functools.wraps(function)
-        def steps(*args: Any, **options: Any) -> Iterator[Any]:
-            try:
-                yield from function(*args, **options)
-            except MISTAKES as error:
-                raise message(error) from error
-
-        return steps
-
-    @functools.wraps(function)
-    def once(*args: Any, **options: Any) -> Any:
+    @wraps(bound)
+    def steps(*args: Any, **options: Any) -> Iterator[Any]:
         try:
-            return function(*args, **options)
+            found = bound(*args, **options)
+            yield from found if inspect.isgenerator(found) else [found]
         except MISTAKES as error:
-            raise message(error) from error
+            raise gr.Error(str(error), duration=None, print_exception=False) from error
 
-    return once
+    return steps
+
+
+def bar(progress: gr.Progress, words: str) -> Callable[[int, int], None]:
+    """What to tell how much is done and how much there is."""
+    return lambda done, total: progress((done, total), desc=f"{words} {done} of {total}")
 
 
 def picture_input(label: str, number: int = 0) -> tuple[gr.Image, gr.Number]:
@@ -65,6 +63,11 @@ def picture_output(label: str) -> gr.Image:
     return gr.Image(label=label, format="png", interactive=False, buttons=buttons, elem_id=name)
 
 
+def shown(image: Tensor, levels: int, side: int = 224) -> Image.Image:
+    """An image (C, H, W) uint8 enlarged to about ``side`` pixels, each pixel a square."""
+    return image_grid(image[None], levels, 1, side).convert("RGB")
+
+
 def show_code(lines: Callable[..., str], inputs: list[Any]) -> None:
     """A foldable "show the code" with lines that follow the inputs."""
     with gr.Accordion("Show the code", open=False):
@@ -74,13 +77,7 @@ def show_code(lines: Callable[..., str], inputs: list[Any]) -> None:
     gr.on(changes, lines, inputs, code, queue=False, trigger_mode="always_last")
 
 
-def opened(name: str) -> str:
-    """The two lines of code that open a density model."""
-    return f"import mintnet\nflow = mintnet.Flow.{loader(name)}({name!r})"
-
-
-def loader(name: str) -> str:
-    """How a model is opened: by the name of a shipped one, or from its folder."""
-    from mintnet.models.storage import SHIPPED
-
-    return "from_pretrained" if name in SHIPPED else "load"
+def opened(name: str, kind: str = "Flow", model: str = "flow") -> str:
+    """The two lines of code that open a model: a shipped one by its name, or from its folder."""
+    how = "from_pretrained" if name in SHIPPED else "load"
+    return f"import mintnet\n{model} = mintnet.{kind}.{how}({name!r})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -10,15 +9,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from mintnet.studio.catalogue import Catalogue, shown
-from mintnet.studio.parts import (
-    PROGRESS,
-    opened,
-    picture_input,
-    picture_output,
-    show_code,
-    told,
-)
+from mintnet.studio import parts
+from mintnet.studio.catalogue import Catalogue
+from mintnet.studio.parts import picture_output, shown, told
 
 SIDE = 448
 
@@ -26,35 +19,26 @@ SIDE = 448
 def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
     """The view; ``model`` is the picker of density models."""
     with gr.Row():
-        upload, number = picture_input("Picture")
+        upload, number = parts.picture_input("Picture")
         with gr.Column():
             take = gr.Button("Take this picture", elem_id="take")
             count = gr.Slider(1, 16, 6, step=1, label="Completions")
             seed = gr.Number(0, precision=0, label="Seed")
-    editor = gr.ImageEditor(
-        label="Paint over what is to be completed",
-        elem_id="brush",
-        type="pil",
-        sources=(),
-        transforms=(),
-        layers=False,
-        canvas_size=(SIDE, SIDE),
-        fixed_canvas=True,
-        brush=gr.Brush(default_size=50, colors=["#f0781e"], color_mode="fixed"),
-    )
+    canvas: dict[str, Any] = {"canvas_size": (SIDE, SIDE), "fixed_canvas": True, "layers": False}
+    canvas |= {"type": "pil", "sources": (), "transforms": ()}
+    brush = gr.Brush(default_size=50, colors=["#f0781e"], color_mode="fixed")
+    words = "Paint over what is to be completed"
+    editor = gr.ImageEditor(label=words, elem_id="brush", brush=brush, **canvas)
     button = gr.Button("Complete", variant="primary", elem_id="complete")
     status = gr.Markdown()
     gallery = gr.Gallery(label="Completions", columns=8, format="png", buttons=["fullscreen"])
     with gr.Row():
         mean, spread = picture_output("Their mean"), picture_output("Where they differ")
     picture = [model, upload, number]
-    take.click(told(partial(_taken, catalogue)), picture, editor)
-    button.click(
-        told(partial(complete, catalogue)),
-        [*picture, editor, count, seed],
-        [status, gallery, mean, spread],
-    )
-    show_code(_code, [model, count, seed])
+    take.click(told(_taken, catalogue), picture, editor)
+    inputs, outputs = [*picture, editor, count, seed], [status, gallery, mean, spread]
+    button.click(told(complete, catalogue), inputs, outputs)
+    parts.show_code(_code, [model, count, seed])
 
 
 def complete(
@@ -65,19 +49,12 @@ def complete(
     painted: dict[str, Any] | None,
     count: float,
     seed: float,
-    progress: gr.Progress = PROGRESS,
+    progress: gr.Progress = parts.PROGRESS,
 ) -> tuple[Any, ...]:
     """Words about the chains, the completions, their mean and their standard deviation."""
-    flow = catalogue.open(name).flow
-    image = catalogue.picture(name, upload, number)
-    mask = _mask(painted, flow.shape)
-    found = flow.restore(
-        image,
-        mask,
-        n=int(count),
-        seed=int(seed or 0),
-        progress=lambda done, total: progress((done, total), desc=f"step {done} of {total}"),
-    )
+    flow, image = catalogue.open(name).flow, catalogue.picture(name, upload, number)
+    mask, bar = _mask(painted, flow.shape), parts.bar(progress, "step")
+    found = flow.restore(image, mask, n=int(count), seed=int(seed or 0), progress=bar)
     pictures = [shown(sample, flow.levels, 160) for sample in found.samples]
     spread = 255 * found.spread.mean(0, keepdim=True) / max(float(found.spread.max()), 1e-9)
     words = (
@@ -108,7 +85,7 @@ def _mask(painted: dict[str, Any] | None, shape: tuple[int, ...]) -> torch.Tenso
 
 def _code(name: str, count: float, seed: float) -> str:
     return (
-        f"{opened(name)}\nmask = torch.zeros(*image.shape[1:], dtype=torch.bool)  # True: hidden\n"
-        "mask[10:18, 10:18] = True\n"
+        f"{parts.opened(name)}\nmask = torch.zeros(*image.shape[1:], dtype=torch.bool)\n"
+        "mask[10:18, 10:18] = True   # hidden\n"
         f"found = flow.restore(image, mask=mask, n={int(count)}, seed={int(seed or 0)})"
     )
