@@ -22,6 +22,7 @@ import tyro
 from safetensors import SafetensorError
 
 from mintnet.analysis.origin import commit
+from mintnet.calculus.masks import check_positive
 from mintnet.cli.bench import benchmarks
 from mintnet.cli.command import Command, FlawedResult
 from mintnet.cli.output import console, output_place, print_commands, to_json
@@ -32,15 +33,14 @@ from mintnet.solvers import InversionError
 from mintnet.training.devices import is_first_process
 
 BENCH = ("train", "sample", "invert", "properties", "families", "accelerate", "score", "restore")
+INVERSES = ("sample", "reconstruct", "interpolate", "verify", "tune-step")
 COMMANDS = {
     "train": "cli.train",
-    "evaluate": "cli.evaluate",
-    **dict.fromkeys(("sample", "reconstruct", "interpolate"), "cli.images"),
-    **dict.fromkeys(("verify", "tune-step"), "cli.invert"),
+    "evaluate": "cli.report",
+    **dict.fromkeys(INVERSES, "cli.images"),
     "report": "cli.report",
     **dict.fromkeys(("predict", "explain"), "cli.classify"),
-    "score": "cli.score",
-    "restore": "cli.restore",
+    **dict.fromkeys(("score", "restore"), "cli.pictures"),
     **dict.fromkeys(("export", "info", "import-original", "data get"), "cli.info"),
     **{f"bench {name}": f"benchmarks.{name}" for name in BENCH},
     "studio": "studio",
@@ -61,6 +61,7 @@ FIRST_STEPS = {
     "mintnet --help": "all commands; mintnet COMMAND --help for one of them",
 }
 MISTAKES = (ValueError, OSError, MemoryError, InversionError, SafetensorError)
+POSITIVE = ("count", "batch_size", "samples", "curve_images")
 NO_MEMORY = "can't allocate memory"  # torch on a CPU, in an error that has no name of its own
 
 
@@ -91,6 +92,8 @@ def run(arguments: list[str]) -> None:
 
 def _run(command: Command) -> None:
     """Run a command, write its figures, also where something in them failed, and say what next."""
+    counts = {name: vars(command).get(name) for name in POSITIVE}
+    check_positive(**{name: value for name, value in counts.items() if value is not None})
     facts: dict[str, Any] = {}
     if command.json is not None:
         output_place(command.json, "", option="--json")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 import tyro
 from rich.console import Console
@@ -15,15 +15,13 @@ from torch import Tensor
 
 from mintnet.analysis import Explainer
 from mintnet.analysis.explain import Path as PicturePath
-from mintnet.cli.command import File, FlawedResult, Folder, InverseCommand, ModelCommand, Whole
+from mintnet.cli.command import File, FlawedResult, Folder, ModelCommand, Name, SolverCommand, Whole
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import Tasks, console, output_place, strong, write
 from mintnet.figures import explanation_picture
 from mintnet.models import Classifier, Flow
-from mintnet.models.base import Model
 
 
-@dataclass(kw_only=True)
 class Predict(ModelCommand):
     """Say what pictures show: for each the most probable class, and its probability.
 
@@ -77,30 +75,20 @@ def print_answer(out: Console, opened: OpenModel, name: str, image: Tensor, logi
     best, probability = int(logits.argmax()), float(logits.softmax(0).max())
     label = opened.class_names()[best]
     out.print(f"{strong(name)}: {escape(label)}, {100 * probability:.1f} %")
-    if looks_inverted(opened.model, image):
-        out.print(
-            f"  [yellow]{escape(name)} looks inverted: its background is bright where that of the "
-            "training images is dark, or the other way round. Invert it and try again.[/]"
-        )
+    usual = getattr(getattr(opened.model, "pixels", None), "mean", None)  # of training images
+    if usual is not None:
+        known, mean = np.mean(usual), float(image.double().mean()) / (opened.model.levels - 1)
+        if abs(mean - known) > abs(1 - mean - known) + 0.25:
+            out.print(
+                f"  {name} looks inverted: its background is bright where that of the training "
+                "images is dark, or the other way round. Invert it and try again.",
+                style="yellow",
+                markup=False,
+            )
     return label
 
 
-def looks_inverted(model: Model, image: Tensor) -> bool:
-    """Whether the mean of the training images is nearer to that of the inverted picture, by far.
-
-    Examples:
-        >>> model, white = Classifier.preset("mnist"), torch.full((1, 28, 28), 250).byte()
-        >>> looks_inverted(model, white), looks_inverted(model, 255 - white)
-        (True, False)
-    """
-    if (pixels := getattr(model, "pixels", None)) is None or not hasattr(pixels, "mean"):
-        return False
-    known, mean = torch.tensor(pixels.mean).mean(), image.double().mean() / (model.levels - 1)
-    return bool((mean - known).abs() > (1 - mean - known).abs() + 0.25)
-
-
-@dataclass(kw_only=True)
-class Explain(InverseCommand):
+class Explain(SolverCommand):
     """Map a classifier's features back to pictures, and see what it sees.
 
     For each IMAGE one picture: its features mapped back; the way towards another picture with all
@@ -111,7 +99,7 @@ class Explain(InverseCommand):
     images: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="IMAGE…")]
     """Picture files, or places in a data set: mnist:test:7, or test:7."""
     towards: Whole = None  # The class to go to; the second most probable if not given.
-    partner: str | None = None
+    partner: Name = None
     """The picture to go to with logits held; a test image of the other class if not given."""
     data: Folder = None
     """Folder with the data set's files, for places in it and to choose a partner from."""
@@ -141,18 +129,16 @@ class Explain(InverseCommand):
                 paths.append(explainer.held(image, partner))
                 task(f"the way to class {label}")
                 paths.append(explainer.towards(image, label))
-            for path in paths:
-                lost, count = _print_path(out, path, names), len(path.steps)
-                failed, total = failed + lost, total + count
+            failed += sum(_print_path(out, path, names) for path in paths)
+            total += sum(len(path.steps) for path in paths)
             title = f"{name}: what {opened.name} sees"
             write(out, place, explanation_picture(paths, opened.model.levels, names, title))
             results.append({"image": name, "paths": [path.to_dict() for path in paths]})
         figures = {"model": self.model, "precision": "float64", "images": results}
         if failed:
-            words = "use --solver auto" if self.solver != "auto" else "the picture says which"
-            raise FlawedResult(
-                f"{failed} of {total} inversions are not verified, and not shown; {words}", figures
-            )
+            remedy = "use --solver auto" if self.solver != "auto" else "the picture says which"
+            words = f"{failed} of {total} inversions are not verified, and not shown; {remedy}"
+            raise FlawedResult(words, figures)
         return figures
 
     def _label(self, logits: Tensor) -> int:
@@ -183,12 +169,9 @@ class Explain(InverseCommand):
 def _print_path(out: Console, path: PicturePath, names: tuple[str, ...]) -> int:
     """Print what the last picture of a path is; gives how many of them are not verified."""
     last, lost = path.steps[-1], sum(not step.verified for step in path.steps)
-    if lost:
-        out.print(f"  {path.title}: {lost} of {len(path.steps)} not verified", style="red")
-    else:
-        out.print(
-            f"  {path.title}: at last {escape(names[last.predicted])}, "
-            f"{100 * last.probability:.1f} %, pixels changed by {100 * last.moved:.1f} % of "
-            "their range"
-        )
+    words = f"{lost} of {len(path.steps)} not verified"
+    if not lost:
+        words = f"at last {names[last.predicted]}, {100 * last.probability:.1f} %, pixels changed "
+        words += f"by {100 * last.moved:.1f} % of their range"
+    out.print(f"  {path.title}: {words}", style="red" if lost else "", markup=False)
     return lost

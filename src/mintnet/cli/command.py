@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, dataclass_transform
 
 import tyro
 
@@ -34,21 +34,25 @@ class FlawedResult(ValueError):
         self.figures = figures
 
 
+@dataclass_transform(kw_only_default=True)
 @dataclass(kw_only=True)
 class Command(ABC):
-    """A command: its options are its fields; the comment of a field is its help text."""
+    """A command: a dataclass, whose fields are the options and their comments the help texts."""
 
-    json: File = None  # Write the figures into this file, as JSON.
+    json: File = None
+    """Write the figures into this file, as JSON."""
 
     typed = "mintnet"  # how it was called, for figures that are to be measured again
     then = ""  # what to do next, with names of options and figures in braces
+
+    def __init_subclass__(cls) -> None:
+        dataclass(kw_only=True)(cls)
 
     @abstractmethod
     def run(self) -> dict[str, Any]:
         """Do the work, print for people, and return the figures as plain data."""
 
 
-@dataclass(kw_only=True)
 class ModelCommand(Command):
     """A command about a trained model."""
 
@@ -60,8 +64,7 @@ class ModelCommand(Command):
         return open_model(self.model, self.device)
 
 
-@dataclass(kw_only=True)
-class InverseCommand(ModelCommand):
+class SolverCommand(ModelCommand):
     """A command that inverts a trained model."""
 
     solver: Literal["auto", "wavefront", "fixed-point", "bisection"] = "auto"
@@ -89,9 +92,7 @@ class InverseCommand(ModelCommand):
 class DataOptions:
     """Which images a command takes."""
 
-    data: Folder = None
-    """Folder with the data set's files; the one it was trained on if not given. Digits need none,
-    and of MNIST some test images ship with the package."""
+    data: Folder = None  # Folder with the data set's files; that of the training if not given.
     data_set: Name = None
     """The data set, where it is not the model's own: digits, mnist, cifar10, imagenet32, folder."""
     split: Literal["test", "train"] = "test"  # Which part of the data set.
@@ -108,6 +109,5 @@ class DataOptions:
         return data if count is None else data.first(count)
 
 
-@dataclass(kw_only=True)
-class DataCommand(DataOptions, InverseCommand):
+class DataCommand(DataOptions, SolverCommand):
     """A command that inverts a trained model at images of its kind."""

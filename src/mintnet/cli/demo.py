@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,10 +15,9 @@ from rich.markup import escape
 from mintnet.analysis import Headline
 from mintnet.cli.bench import benchmarks
 from mintnet.cli.command import Command, Whole
-from mintnet.cli.evaluate import Evaluate
 from mintnet.cli.images import Interpolate, Sample
 from mintnet.cli.output import console, print_commands
-from mintnet.cli.report import Report, write_page
+from mintnet.cli.report import Evaluate, Report, write_page
 from mintnet.data import load
 from mintnet.models import MintNet, MintNetConfig
 from mintnet.models.storage import SHIPPED, read_config
@@ -28,7 +26,6 @@ from mintnet.training import Progress, RunError, RunFolder, train
 CREDIT = "LeCun, Cortes and Burges; CC BY-SA 3.0"
 
 
-@dataclass(kw_only=True)
 class Demo(Command):
     """Check a small network, train one on digits, show the MNIST model of the package, report.
 

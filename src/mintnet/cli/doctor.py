@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
@@ -27,7 +26,6 @@ EXTRAS = {
 """What each extra is for, and the modules that it brings."""
 
 
-@dataclass(kw_only=True)
 class Doctor(Command):
     """Print versions and devices, what is fast here, and what is missing, with how to get it."""
 

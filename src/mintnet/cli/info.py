@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,6 @@ import tyro
 from rich.markup import escape
 
 from mintnet.analysis.layers import by, facts, kind_of, layer_sizes, solved_layers
-from mintnet.calculus.masks import check_positive
 from mintnet.cli.command import Command, DataOptions, Number
 from mintnet.cli.command import Model as ModelName
 from mintnet.cli.model import open_model
@@ -22,7 +20,6 @@ from mintnet.models.base import Model
 from mintnet.models.storage import SHIPPED
 
 
-@dataclass(kw_only=True)
 class Info(Command):
     """Say what a model or a preset is: its shape, layers, parameters and where it came from."""
 
@@ -74,7 +71,6 @@ class Info(Command):
         return opened.model, opened.config, trained if named else str(opened.folder)
 
 
-@dataclass(kw_only=True)
 class Export(DataOptions, Command):
     """Write log-likelihood and code z of a model as ONNX, checked with onnxruntime."""
 
@@ -89,7 +85,6 @@ class Export(DataOptions, Command):
             import_module(module)
         from mintnet.models.onnx import export_onnx
 
-        check_positive(count=self.count)
         place, out = output_place(self.file, "", (".onnx",), "FILE").expanduser(), console()
         opened = open_model(self.model, "cpu")
         flow, images = opened.flow, self.images(opened, self.count).images
@@ -103,7 +98,6 @@ class Export(DataOptions, Command):
         return {"file": str(place), "bytes": size, "images": len(images), "errors": errors}
 
 
-@dataclass(kw_only=True)
 class ImportOriginal(Command):
     """Turn a checkpoint in the authors' format into a model folder: density model or classifier."""
 
@@ -136,7 +130,6 @@ class ImportOriginal(Command):
         return {"out": self.out, **model.describe(), "parameters": count, "data": data}
 
 
-@dataclass(kw_only=True)
 class Get(Command):
     """Download a data set, with its hashes checked; what is there already is verified and kept."""
 

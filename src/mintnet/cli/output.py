@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +18,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from mintnet.analysis.layers import LayerRow, residual_check
-from mintnet.bijections import Bijection
 from mintnet.figures import save_picture
 from mintnet.files import is_special, write_bytes
-from mintnet.solvers import Solution
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -77,9 +76,8 @@ def output_place(
             with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell
                 pass
     except (OSError, RuntimeError):  # RuntimeError: there is no such user's home
-        raise ValueError(
-            f"{option} {path} cannot be written; name a file in a folder of yours"
-        ) from None
+        words = f"{option} {path} cannot be written; name a file in a folder of yours"
+        raise ValueError(words) from None
     return path
 
 
@@ -95,31 +93,16 @@ def write(out: Console, path: Path, content: Image | bytes, about: str = "") -> 
     return path
 
 
+def to_csv(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> bytes:
+    """A table with a header."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([names, *rows])
+    return text.getvalue().encode()
+
+
 def to_json(figures: dict[str, Any]) -> bytes:
     """Figures as JSON; what is not a number becomes null."""
     return json.dumps(_plain(figures), indent=1, ensure_ascii=False).encode() + b"\n"
-
-
-def print_check(out: Console, net: Bijection, solution: Solution) -> dict[str, Any]:
-    """Say how the residual check of an inversion went, and give its figures back."""
-    facts = residual_check(net, solution)
-    colour = "green" if facts["verified"] == facts["samples"] else "red"
-    line = f"[{colour}]{facts['verified']} of {facts['samples']} inversions verified[/]"
-    line += f": end-to-end residual {facts['end_to_end_residual']:.1e}"
-    if facts["worst_layer_residual"] is not None:
-        line += f", worst layer {facts['worst_layer_residual']:.1e} (layer {facts['worst_layer']})"
-    out.print(f"{line}, as shares of the largest |z|")
-    return facts
-
-
-def print_layers(out: Console, rows: Sequence[LayerRow]) -> None:
-    """The layers of an inversion as a table."""
-    columns = ("layer", "what it is", "steps (median)", "most", "worst residual", "failures")
-    cells = [
-        (r.number, r.name, f"{r.median_steps:g}", r.most_steps, f"{r.residual:.1e}", r.failures)
-        for r in rows
-    ]
-    print_table(out, "Layer by layer", columns, cells)
 
 
 class Tasks(Progress):

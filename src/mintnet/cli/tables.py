@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,10 +15,9 @@ import tyro
 from numpy.typing import NDArray
 
 from mintnet.analysis.overview import Headline, Overview
-from mintnet.calculus.masks import check_positive
 from mintnet.cli.command import Command, Count, File, Model
 from mintnet.cli.model import open_model
-from mintnet.cli.output import console, output_place, write
+from mintnet.cli.output import console, output_place, to_csv, write
 from mintnet.cli.report import write_page
 from mintnet.cli.train import RUN
 from mintnet.figures.style import LIGHT, legend, saved, styled_figure
@@ -85,16 +84,10 @@ def _number(cell: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def to_csv(names: list[str], rows: Rows) -> bytes:
-    """A table with a header; numbers to nine significant digits."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([f"{value:.9g}" for value in row] for row in rows)
-    return text.getvalue().encode()
+def _nine_digits(rows: Rows) -> Iterator[list[str]]:
+    return ([f"{value:.9g}" for value in row] for row in rows)
 
 
-@dataclass(kw_only=True)
 class Train(Command):
     """Fit a density to the rows of a CSV file whose cells are all numbers, in about a minute."""
 
@@ -121,7 +114,6 @@ class Train(Command):
         return {"run": folder, **figures}
 
 
-@dataclass(kw_only=True)
 class TableCommand(Command):
     """A command about a model of a table."""
 
@@ -146,7 +138,6 @@ def scored(model: TableModel, path: Path) -> tuple[Rows, Rows]:
     return rows, model.log_prob(torch.tensor(rows)).numpy()
 
 
-@dataclass(kw_only=True)
 class Sample(TableCommand):
     """Draw new rows from a model of a table, each a verified inverse, into a CSV file."""
 
@@ -155,15 +146,13 @@ class Sample(TableCommand):
     seed: int = 0  # Of the draws.
 
     def run(self) -> dict[str, Any]:
-        check_positive(count=self.count)
         place = output_place(self.out, "samples.csv", [".csv"])
         model, _ = self.open()
         rows = model.sample(self.count, self.seed).numpy()
-        write(console(), place, to_csv(model.columns, rows), f": {self.count:,} rows")
+        write(console(), place, to_csv(model.columns, _nine_digits(rows)), f": {self.count:,} rows")
         return {"out": place, "rows": self.count, "seed": self.seed}
 
 
-@dataclass(kw_only=True)
 class Score(TableCommand):
     """How likely each row of a table is under a model: a CSV file with a row for each."""
 
@@ -175,11 +164,15 @@ class Score(TableCommand):
         rows, nats = scored(self.open()[0], self.table)
         least = int(nats.argmin())
         out.print(f"mean {nats.mean():.3f} nats; least likely: row {least + 1}, {nats[least]:.3f}")
-        write(out, place, to_csv(["log_likelihood"], nats[:, None]), f": {len(rows):,} rows")
+        write(
+            out,
+            place,
+            to_csv(["log_likelihood"], _nine_digits(nats[:, None])),
+            f": {len(rows):,} rows",
+        )
         return {"out": place, "rows": len(rows), "nats": float(nats.mean()), "least": least + 1}
 
 
-@dataclass(kw_only=True)
 class Evaluate(TableCommand):
     """The mean log-likelihood of the rows of a table under a model, with its standard error."""
 
@@ -196,7 +189,6 @@ class Evaluate(TableCommand):
         return {"nats": float(nats.mean()), "standard_error": error, "rows": len(rows)}
 
 
-@dataclass(kw_only=True)
 class Report(TableCommand):
     """Write one self-contained HTML page about a model of a table."""
 
@@ -207,7 +199,10 @@ class Report(TableCommand):
 
     def run(self) -> dict[str, Any]:
         model, config = self.open()
-        path, held = self.table or Path(config["data"]["table"]), config.get("held_out_nats")
+        path, held = (
+            self.table or Path(config["data"]["table"]),
+            config.get("held_out_nats", math.nan),
+        )
         place = output_place(self.out or Path(self.model) / "report.html", "")
         rows, nats = scored(model, path)
         drawn = model.sample(max(1000, len(rows)), self.seed).numpy()
@@ -216,9 +211,7 @@ class Report(TableCommand):
             f"{Path(self.model).name}: a density of {len(model.columns)} columns",
             f"Rows: {path}, {len(rows):,} of them. Every sample is a verified inverse.",
             headlines=[
-                Headline(
-                    f"{held or math.nan:.3f}", "nats a row, held out", "the mean over the flows"
-                ),
+                Headline(f"{held:.3f}", "nats a row, held out", "the mean over the flows"),
                 Headline(f"{nats.mean():.3f}", "nats a row", f"of {path.name}"),
                 Headline(f"{len(model.flows)}", "flows", "whose densities are averaged"),
             ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, is_dataclass, make_dataclass
+from dataclasses import is_dataclass, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -21,7 +21,6 @@ RUN = Annotated[
 PRESET = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PRESET")]
 
 
-@dataclass(kw_only=True)
 class Train(Command):
     """Train a preset on its data; mintnet train PRESET --help shows the values that it uses.
 
@@ -32,7 +31,8 @@ class Train(Command):
     preset: PRESET
     """digits, mnist, cifar10, imagenet32, or folder for pictures of your own; classifiers:
     digits-classifier, mnist-classifier, cifar10-classifier, mnist-resnet, cifar10-resnet."""
-    run_folder: RUN = None  # Run folder, new or empty.
+    run_folder: RUN = None
+    """Run folder, new or empty."""
     resume: bool = False
     """Go on with the run in the folder, or begin one; with a larger --epochs it is extended."""
 

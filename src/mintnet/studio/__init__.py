@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from threading import Event
 from typing import Annotated, Any
 
@@ -13,7 +12,6 @@ from mintnet.cli.command import Command, Whole
 from mintnet.cli.output import console, strong
 
 
-@dataclass(kw_only=True)
 class Studio(Command):
     """Open the models in a browser: sample, inspect, interpolate, restore, explain.
 
@@ -27,8 +25,8 @@ class Studio(Command):
 
     def run(self) -> dict[str, Any]:
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # also read where no argument reaches
-        from mintnet.studio.catalogue import Catalogue
         from mintnet.studio.page import serve
+        from mintnet.studio.parts import Catalogue
 
         if self.port is not None and not 0 < self.port < 65536:
             raise ValueError(f"--port is a number from 1 to 65535; got {self.port}")

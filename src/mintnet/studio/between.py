@@ -15,8 +15,7 @@ from mintnet.analysis import codes_between
 from mintnet.figures import image_grid
 from mintnet.models import Flow
 from mintnet.studio import parts
-from mintnet.studio.catalogue import Catalogue
-from mintnet.studio.parts import PROGRESS, picture_input, picture_output, told
+from mintnet.studio.parts import PROGRESS, Catalogue, picture_input, picture_output, told
 
 FRAMES = 9
 ANGLES = [math.pi / 2 * k / (FRAMES - 1) for k in range(FRAMES)]

@@ -11,8 +11,8 @@ from PIL import Image
 
 from mintnet.analysis import Explainer
 from mintnet.figures import explanation_picture
-from mintnet.studio.catalogue import Catalogue
-from mintnet.studio.parts import PROGRESS, opened, picture_input, picture_output, show_code, told
+from mintnet.studio import parts
+from mintnet.studio.parts import PROGRESS, Catalogue, picture_input, picture_output, told
 
 SECOND = "the second most probable"
 
@@ -34,7 +34,7 @@ def build(catalogue: Catalogue) -> None:
     inputs = [model, *picture]
     answer.click(told(probabilities, catalogue), inputs, label)
     why.click(told(explanation, catalogue), [*inputs, other, partner], [label, sheet])
-    show_code(_code, [model])
+    parts.show_code(_code, [model])
 
 
 @torch.no_grad()
@@ -46,22 +46,17 @@ def probabilities(catalogue: Catalogue, name: str, *picture: Any) -> dict[str, f
 
 
 def explanation(
-    catalogue: Catalogue,
-    name: str,
-    upload: str | None,
-    number: float | None,
-    other: str,
-    partner: float | None,
-    progress: gr.Progress = PROGRESS,
+    catalogue: Catalogue, name: str, *inputs: Any, progress: gr.Progress = PROGRESS
 ) -> tuple[dict[str, float], Image.Image]:
     """Features mapped back, what cannot be told apart, and the way to another class."""
-    found = probabilities(catalogue, name, upload, number)
+    *picture, other, partner = inputs
+    found = probabilities(catalogue, name, *picture)
     order = sorted(found, key=lambda key: -found[key])
     goal = order[1] if other.strip() in ("", SECOND) else other.strip()
     if goal not in found or goal == order[0]:
         there = ", ".join(key for key in found if key != order[0])
         raise ValueError(f"expected another class to go to, one of {there}; got {goal}")
-    opened, image = catalogue.open(name), catalogue.picture(name, upload, number)
+    opened, image = catalogue.open(name), catalogue.picture(name, *picture)
     explainer = Explainer(opened.classifier)
     progress(0.05, desc="features mapped back")
     paths = [explainer.there_and_back(image)]
@@ -76,6 +71,6 @@ def explanation(
 
 def _code(name: str) -> str:
     return (
-        f"{opened(name, 'Classifier', 'clf')}\n"
+        f"{parts.opened(name, 'Classifier', 'clf')}\n"
         "features = clf.features(images)      # uint8 images\nback = clf.invert(features)"
     )

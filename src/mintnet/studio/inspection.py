@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from mintnet.studio.catalogue import Catalogue
-from mintnet.studio.parts import opened, picture_input, picture_output, show_code, shown, told
+from mintnet.studio import parts
+from mintnet.studio.parts import Catalogue, picture_output, shown, told
 
 NATS, UNUSUAL = "nats of each pixel", "how unusual, for its place and texture"
 ORANGE = (240, 120, 30)
@@ -23,7 +23,7 @@ SCALE = 4.0  # standard deviations of the code from black to white
 def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
     """The view; ``model`` is the picker of density models."""
     with gr.Row():
-        upload, number = picture_input("Picture")
+        upload, number = parts.picture_input("Picture")
         with gr.Column():
             button = gr.Button("Inspect", variant="primary", elem_id="inspect")
             facts = gr.Markdown()
@@ -40,7 +40,7 @@ def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
     button.click(told(inspect, catalogue), inputs, outputs)
     for choice in (chosen, opacity):
         choice.change(_blended, [overlay, chosen, opacity], map_picture, show_progress="hidden")
-    show_code(_code, [model])
+    parts.show_code(_code, [model])
 
 
 @torch.no_grad()
@@ -99,7 +99,7 @@ def _blended(
 
 def _code(name: str) -> str:
     return (
-        f"{opened(name)}\nbits = flow.bits_per_dim(images)         # uint8 images\n"
+        f"{parts.opened(name)}\nbits = flow.bits_per_dim(images)         # uint8 images\n"
         "score = flow.score(images)               # p_value, and map: nats of each pixel\n"
         "back = flow.decode(flow.encode(images))  # byte for byte"
     )

@@ -14,8 +14,7 @@ from mintnet.bijections import TriangularBijection
 from mintnet.figures.style import LIGHT, legend, render
 from mintnet.models import Flow
 from mintnet.solvers import FixedPoint, Wavefront
-from mintnet.studio.catalogue import Catalogue
-from mintnet.studio.parts import opened, picture_output, show_code, told
+from mintnet.studio.parts import Catalogue, opened, picture_output, show_code, told
 
 PICTURES, STEPS = 4, 60
 COLUMNS = ["layer", "what it is", "steps (median)", "most", "worst residual"]

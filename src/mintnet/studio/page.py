@@ -8,7 +8,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mintnet.studio import between, explain, inspection, layers, restore, sample
-from mintnet.studio.catalogue import Catalogue
+from mintnet.studio.parts import Catalogue
 
 OWN_SOURCES = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
 """A content security policy: the browser loads no font, script or picture from elsewhere."""

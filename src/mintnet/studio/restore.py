@@ -10,8 +10,7 @@ import torch
 from PIL import Image
 
 from mintnet.studio import parts
-from mintnet.studio.catalogue import Catalogue
-from mintnet.studio.parts import picture_output, shown, told
+from mintnet.studio.parts import PROGRESS, Catalogue, picture_output, shown, told
 
 SIDE = 448
 
@@ -42,17 +41,11 @@ def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
 
 
 def complete(
-    catalogue: Catalogue,
-    name: str,
-    upload: str | None,
-    number: float | None,
-    painted: dict[str, Any] | None,
-    count: float,
-    seed: float,
-    progress: gr.Progress = parts.PROGRESS,
+    catalogue: Catalogue, name: str, *inputs: Any, progress: gr.Progress = PROGRESS
 ) -> tuple[Any, ...]:
     """Words about the chains, the completions, their mean and their standard deviation."""
-    flow, image = catalogue.open(name).flow, catalogue.picture(name, upload, number)
+    *place, painted, count, seed = inputs
+    flow, image = catalogue.open(name).flow, catalogue.picture(name, *place)
     mask, bar = _mask(painted, flow.shape), parts.bar(progress, "step")
     found = flow.restore(image, mask, n=int(count), seed=int(seed or 0), progress=bar)
     pictures = [shown(sample, flow.levels, 160) for sample in found.samples]
@@ -65,10 +58,10 @@ def complete(
     return words, pictures, mean, shown(spread.to(torch.uint8), 256)
 
 
-def _taken(catalogue: Catalogue, name: str, upload: str | None, number: float | None) -> Any:
+def _taken(catalogue: Catalogue, name: str, *place: Any) -> dict[str, Any]:
     """The picture in the editor, with nothing painted."""
     levels = catalogue.open(name).model.levels
-    picture = shown(catalogue.picture(name, upload, number), levels, SIDE)
+    picture = shown(catalogue.picture(name, *place), levels, SIDE)
     picture = picture.resize((SIDE, SIDE), Image.Resampling.NEAREST)
     return {"background": picture, "layers": [], "composite": picture}
 

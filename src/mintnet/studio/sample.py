@@ -13,8 +13,7 @@ import gradio as gr
 import torch
 
 from mintnet.figures import image_grid, save_picture
-from mintnet.studio.catalogue import Catalogue
-from mintnet.studio.parts import PROGRESS, opened, show_code, shown, told
+from mintnet.studio.parts import PROGRESS, Catalogue, opened, show_code, shown, told
 
 AT_ONCE = 4
 BY_TURNS = "all by turns"
@@ -41,16 +40,10 @@ def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
 
 
 def draw(
-    catalogue: Catalogue,
-    name: str,
-    count: int,
-    seed: float,
-    temperature: float,
-    label: str = BY_TURNS,
-    progress: gr.Progress = PROGRESS,
+    catalogue: Catalogue, name: str, *inputs: Any, progress: gr.Progress = PROGRESS
 ) -> Iterator[tuple[Any, ...]]:
     """Status, pictures so far, and at the end the files; a few pictures at a time."""
-    flow = catalogue.open(name).flow
+    (count, seed, temperature, label), flow = inputs, catalogue.open(name).flow
     z = flow.sample_latents(int(count), temperature, int(seed or 0))
     labels = None
     if flow.classes:
