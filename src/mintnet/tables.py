@@ -1,7 +1,5 @@
 """Densities of tables: several small flows, trained together on rows of numbers."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -15,11 +13,9 @@ from mintnet.calculus.masks import check_positive
 from mintnet.models.vectors import TableModel, VectorFlow
 
 LEAST_ROWS = 5
-LAYERS, BLOCKS, COMPONENTS = 2, 1, 6
-"""Of each flow."""
+LAYERS, BLOCKS, COMPONENTS = 2, 1, 6  # of each flow
 LEARNING_RATE, WEIGHT_DECAY, BATCH = 3e-3, 0.1, 128
-NOISE = 0.03
-"""The deviation of normal noise on the scaled rows in training."""
+NOISE = 0.03  # the deviation of normal noise on the scaled rows in training
 CHECK_EVERY, PATIENCE = 10, 100
 """Steps between two looks at held-out rows, and those without a gain after which training ends."""
 

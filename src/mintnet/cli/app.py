@@ -1,7 +1,5 @@
 """`mintnet`: picks the command, runs it, and turns users' mistakes into one line."""
 
-from __future__ import annotations
-
 import io
 import os
 import re
@@ -36,16 +34,16 @@ BENCH = ("train", "sample", "invert", "properties", "families", "accelerate", "s
 INVERSES = ("sample", "reconstruct", "interpolate", "verify", "tune-step")
 COMMANDS = {
     "train": "cli.train",
-    "evaluate": "cli.report",
+    "evaluate": "cli.train",
     **dict.fromkeys(INVERSES, "cli.images"),
-    "report": "cli.report",
+    "report": "cli.train",
     **dict.fromkeys(("predict", "explain"), "cli.classify"),
     **dict.fromkeys(("score", "restore"), "cli.pictures"),
     **dict.fromkeys(("export", "info", "import-original", "data get"), "cli.info"),
     **{f"bench {name}": f"benchmarks.{name}" for name in BENCH},
     "studio": "studio",
     "demo": "cli.demo",
-    "doctor": "cli.doctor",
+    "doctor": "cli.info",
 }
 """The module of each command, whose class has the last word of the command as its name."""
 
@@ -117,10 +115,7 @@ def _run(command: Command) -> None:
 
 
 def parse(arguments: Sequence[str]) -> Command:
-    """The command that the arguments name, with its options filled in.
-
-    Its module alone is imported, unless they name none, or a group such as ``bench``.
-    """
+    """The command that the arguments name; its module alone is imported, unless it is a group."""
     known = {**COMMANDS, **TABLES} if _is_about_a_table(arguments) else COMMANDS
     for length in (2, 1, 0):
         name, rest = " ".join(arguments[:length]), list(arguments[length:])
@@ -188,7 +183,7 @@ def _mistake(error: Exception) -> str | None:
     """What a user can mend, in one line; None for a fault of the program."""
     words = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, ModuleNotFoundError):
-        from mintnet.cli.doctor import EXTRAS
+        from mintnet.cli.info import EXTRAS
 
         module = (error.name or "mintnet").partition(".")[0]
         extra = next((name for name, (_, *brought) in EXTRAS.items() if module in brought), "cli")

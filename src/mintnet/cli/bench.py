@@ -1,7 +1,5 @@
 """`mintnet bench`: the package of benchmarks, which is not under ``src``."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location

@@ -1,7 +1,5 @@
 """`mintnet predict` and `explain`: what a classifier says about pictures, and what it sees."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +20,7 @@ from mintnet.figures import explanation_picture
 from mintnet.models import Classifier, Flow
 
 
-class Predict(ModelCommand):
+class Predict(ModelCommand, then="mintnet explain {model} {first}"):
     """Say what pictures show: for each the most probable class, and its probability.
 
     Pictures are cropped to their central square and resized to what the classifier was trained on.
@@ -32,8 +30,6 @@ class Predict(ModelCommand):
     pictures: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="PICTURE…")]
     """Picture files, folders of them, or places in a data set: mnist:test:7, or test:7."""
     data: Folder = None  # Folder with the data set's files, for places in it.
-
-    then = "mintnet explain {model} {first}"
 
     def run(self) -> dict[str, Any]:
         if not self.pictures:
@@ -79,16 +75,13 @@ def print_answer(out: Console, opened: OpenModel, name: str, image: Tensor, logi
     if usual is not None:
         known, mean = np.mean(usual), float(image.double().mean()) / (opened.model.levels - 1)
         if abs(mean - known) > abs(1 - mean - known) + 0.25:
-            out.print(
-                f"  {name} looks inverted: its background is bright where that of the training "
-                "images is dark, or the other way round. Invert it and try again.",
-                style="yellow",
-                markup=False,
-            )
+            words = f"  {name} looks inverted: its background is bright where that of the training "
+            words += "images is dark, or the other way round. Invert it and try again."
+            out.print(words, style="yellow", markup=False)
     return label
 
 
-class Explain(SolverCommand):
+class Explain(SolverCommand, then="mintnet explain {model} IMAGE --towards CLASS"):
     """Map a classifier's features back to pictures, and see what it sees.
 
     For each IMAGE one picture: its features mapped back; the way towards another picture with all
@@ -101,13 +94,9 @@ class Explain(SolverCommand):
     towards: Whole = None  # The class to go to; the second most probable if not given.
     partner: Name = None
     """The picture to go to with logits held; a test image of the other class if not given."""
-    data: Folder = None
-    """Folder with the data set's files, for places in it and to choose a partner from."""
+    data: Folder = None  # Folder with the data set's files, for places in it and the partner.
     out: File = None
-    """The picture; explanation.png if not given, numbered if that is taken; -2, -3, … is put into
-    the name for further images."""
-
-    then = "mintnet explain {model} IMAGE --towards CLASS for the way to another class"
+    """The picture; explanation.png if not given, numbered if that is taken or for more images."""
 
     def run(self) -> dict[str, Any]:
         if not self.images:

@@ -1,7 +1,5 @@
 """What commands have in common."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +43,9 @@ class Command(ABC):
     typed = "mintnet"  # how it was called, for figures that are to be measured again
     then = ""  # what to do next, with names of options and figures in braces
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, then: str = "") -> None:
         dataclass(kw_only=True)(cls)
+        cls.then = then or cls.then
 
     @abstractmethod
     def run(self) -> dict[str, Any]:
@@ -101,11 +100,10 @@ class DataOptions:
         """The first of the images that the options name; says where they are the package's own."""
         data = model.images(self.data, self.data_set, self.split)
         if data.name == SLICE:
-            console().print(
-                f"These are the {len(data)} images of MNIST's test set that ship with the package; "
-                "--data DIR takes all 10,000.",
-                style="dim",
+            words = (
+                f"These are the {len(data)} images of MNIST's test set that ship with the package"
             )
+            console().print(f"{words}; --data DIR takes all 10,000.", style="dim")
         return data if count is None else data.first(count)
 
 

@@ -1,9 +1,7 @@
 """`mintnet demo`: everything once, small."""
 
-from __future__ import annotations
-
 from contextlib import suppress
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +15,7 @@ from mintnet.cli.bench import benchmarks
 from mintnet.cli.command import Command, Whole
 from mintnet.cli.images import Interpolate, Sample
 from mintnet.cli.output import console, print_commands
-from mintnet.cli.report import Evaluate, Report, write_page
+from mintnet.cli.train import Evaluate, Report, write_page
 from mintnet.data import load
 from mintnet.models import MintNet, MintNetConfig
 from mintnet.models.storage import SHIPPED, read_config
@@ -132,12 +130,10 @@ def check_a_network(out: Console) -> dict[str, Any]:
 
 def free_folder(folder: Path) -> Path:
     """The folder itself if a run can begin or go on there, else the next one with a number."""
-
-    def free(place: Path) -> bool:
+    place, numbers = folder, count(2)
+    while True:
         run = RunFolder(place)
         with suppress(RunError):  # something else is there, or a run that cannot go on
-            return run.is_empty() or bool(run.read() and not run.is_finished())
-        return False
-
-    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
-    return next(filter(free, chain([folder], numbered)))
+            if run.is_empty() or (run.read() and not run.is_finished()):
+                return place
+        place = folder.with_name(f"{folder.name}-{next(numbers)}")

@@ -1,7 +1,5 @@
 """`mintnet sample`, `reconstruct`, `interpolate`, `verify` and `tune-step`: models inverted."""
 
-from __future__ import annotations
-
 import io
 import time
 from collections.abc import Sequence
@@ -31,7 +29,7 @@ REMEDY = "Nothing was written. Use --solver auto."
 SHOWN = 48
 
 
-class Sample(SolverCommand):
+class Sample(SolverCommand, then="mintnet interpolate {model}"):
     """Draw new images from a model, each verified: as one picture, single files or an array."""
 
     count: Count = 64  # How many images.
@@ -40,11 +38,8 @@ class Sample(SolverCommand):
     without an ending, or ending in /); samples.png if not given, numbered if that is taken."""
     temperature: float = 1.0  # Standard deviation of z; below 1, images are more typical.
     seed: int = 0  # Of the draws.
-    label: Name = None
-    """Name or number of the class, of a class-conditional model; all by turns if not given."""
+    label: Name = None  # Name or number of the class, if the model has them; else all by turns.
     batch_size: int = 64  # How many to invert at a time.
-
-    then = "mintnet interpolate {model}"
 
     def run(self) -> dict[str, Any]:
         place, out, opened, solver = self._place(), console(), self.open(), self.chosen_solver()
@@ -94,14 +89,12 @@ def _is_folder(place: Path) -> bool:
     return not kind or (place.is_dir() and kind not in (*PICTURES, ".npy"))
 
 
-class Reconstruct(DataCommand):
+class Reconstruct(DataCommand, then="mintnet verify {model}"):
     """Encode test images and decode them again; the picture shows each above what came back."""
 
     count: Count = 128  # How many images, from the first on.
     batch_size: int = 64  # How many to invert at a time.
     out: File = None  # The picture; reconstructions.png if not given, numbered if that is taken.
-
-    then = "mintnet verify {model}"
 
     def run(self) -> dict[str, Any]:
         place = output_place(self.out, "reconstructions.png", PICTURES)
@@ -123,15 +116,13 @@ class Reconstruct(DataCommand):
         return {"picture": path, **facts, **result.to_dict()}
 
 
-class Interpolate(DataCommand):
+class Interpolate(DataCommand, then="mintnet report {model}"):
     """Draw the 8 × 8 images between four: angles 0, π/14, …, 7π/14 in both directions."""
 
     places: Annotated[tuple[int, int, int, int] | None, tyro.conf.arg(name="images")] = None
     """Which four images, by their places in the data set; drawn with --seed if not given."""
     seed: int = 0  # Draws the four images.
     out: File = None  # The picture; interpolation.png if not given, numbered if that is taken.
-
-    then = "mintnet report {model}"
 
     def run(self) -> dict[str, Any]:
         place = output_place(self.out, "interpolation.png", PICTURES)
@@ -152,7 +143,7 @@ class Interpolate(DataCommand):
         return {"picture": path, "images": chosen, **facts}
 
 
-class Verify(DataCommand):
+class Verify(DataCommand, then="mintnet report {model}"):
     """Invert test images layer by layer, and plot the error of Algorithm 1 over its steps.
 
     For a classifier: map features back in float64 and in float32.
@@ -160,14 +151,10 @@ class Verify(DataCommand):
 
     count: Count = 128  # How many images, from the first on.
     divisors: tuple[float, ...] = DIVISORS  # Draw a curve for each of these d: α = 1/d.
-    iterations: tuple[int, ...] = ITERATIONS
-    """Steps of Algorithm 1 in each layer, one for each point of a curve."""
+    iterations: tuple[int, ...] = ITERATIONS  # Steps in each layer, one for each point of a curve.
     curve_images: int = 16  # How many of the images the curves are of.
     out: File = None
-    """The plot, as .png, .svg or .pdf; invertibility.png if not given, numbered if that is taken.
-    Of density models alone."""
-
-    then = "mintnet report {model}"
+    """The plot (.png, .svg, .pdf) of a density model; invertibility.png if not given, numbered."""
 
     def run(self) -> dict[str, Any]:
         opened = self.open()
@@ -235,7 +222,7 @@ class Verify(DataCommand):
         return figures
 
 
-class TuneStep(DataCommand):
+class TuneStep(DataCommand, then="mintnet verify {model} --solver fixed-point --step {step:.6}"):
     """Search for the step α = 1/d of Algorithm 1: d = 1 to 5 by 0.5, then by 0.05 near the best.
 
     The paper prints the divisor d as α. In Algorithm 1, and everywhere in mintnet, α is the step.
@@ -243,8 +230,6 @@ class TuneStep(DataCommand):
     """
 
     count: Count = 16  # How many images, from the first on.
-
-    then = "mintnet verify {model} --solver fixed-point --step {step:.6}"
 
     def run(self) -> dict[str, Any]:
         steps = 120 if self.solver_steps is None else self.solver_steps

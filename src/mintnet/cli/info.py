@@ -1,15 +1,18 @@
-"""`mintnet info`, `export`, `import-original` and `data get`: what there is, where from and to."""
+"""`mintnet info`, `export`, `import-original`, `data get` and `doctor`: what there is here."""
 
-from __future__ import annotations
-
+import shutil
 from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import tyro
 from rich.markup import escape
 
 from mintnet.analysis.layers import by, facts, kind_of, layer_sizes, solved_layers
+from mintnet.analysis.origin import machine
 from mintnet.cli.command import Command, DataOptions, Number
 from mintnet.cli.command import Model as ModelName
 from mintnet.cli.model import open_model
@@ -20,13 +23,11 @@ from mintnet.models.base import Model
 from mintnet.models.storage import SHIPPED
 
 
-class Info(Command):
+class Info(Command, then="mintnet report {model}"):
     """Say what a model or a preset is: its shape, layers, parameters and where it came from."""
 
     model: ModelName
     """A run folder, a saved model folder, or the name of a shipped model or a preset."""
-
-    then = "mintnet report {model}"
 
     def run(self) -> dict[str, Any]:
         model, config, origin = self._find()
@@ -98,7 +99,7 @@ class Export(DataOptions, Command):
         return {"file": str(place), "bytes": size, "images": len(images), "errors": errors}
 
 
-class ImportOriginal(Command):
+class ImportOriginal(Command, then="mintnet info {out}"):
     """Turn a checkpoint in the authors' format into a model folder: density model or classifier."""
 
     checkpoint: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="CHECKPOINT")]
@@ -107,8 +108,6 @@ class ImportOriginal(Command):
     """The model folder, new or empty."""
     logit_lambda: Number = None
     """λ, if no .json beside the file says it; else 1e-6 for grey images and 0.05 for colour."""
-
-    then = "mintnet info {out}"
 
     def run(self) -> dict[str, Any]:
         if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
@@ -130,15 +129,13 @@ class ImportOriginal(Command):
         return {"out": self.out, **model.describe(), "parameters": count, "data": data}
 
 
-class Get(Command):
+class Get(Command, then="mintnet train {name} --data {folder}"):
     """Download a data set, with its hashes checked; what is there already is verified and kept."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """digits, mnist, cifar10 or imagenet32."""
     folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DIR")] = Path("data")
     """Where to; a subfolder of the set's name is made."""
-
-    then = "mintnet train {name} --data {folder}"
 
     def run(self) -> dict[str, Any]:
         out = console()
@@ -150,3 +147,57 @@ class Get(Command):
         for file in files:
             out.print(f"here  {file}", markup=False)
         return {"name": self.name, "files": files}
+
+
+CLI = "tyro", "rich", "matplotlib", "PIL", "pooch", "jinja2", "lightning_fabric"
+EXTRAS = {
+    "cli": ("the command line", *CLI),
+    "studio": ("mintnet studio, in a browser", "gradio"),
+    "tensorboard": ("mintnet train --tensorboard", "tensorboard"),
+    "ffjord": ("FFJORD, a layer to compare with", "torchdiffeq"),
+    "onnx": ("mintnet export", "onnx", "onnxscript", "onnxruntime"),
+    "hub": ("models from and to the Hugging Face hub", "huggingface_hub"),
+    "sklearn": ("mintnet.sklearn, estimators for tables", "sklearn"),
+}
+"""What each extra is for, and the modules that it brings."""
+
+
+class Doctor(Command, then="mintnet demo"):
+    """Print versions and devices, what is fast here, and what is missing, with how to get it."""
+
+    def run(self) -> dict[str, Any]:
+        about, gpus = machine(torch.device("cpu")), []
+        versions = {"python": about["python"]}
+        versions |= {name: version(name) for name in ("mintnet", "torch", "numpy", "safetensors")}
+        for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+            found = torch.cuda.get_device_properties(number)
+            gpus.append(f"{found.name}, {found.total_memory / 2**30:.0f} GiB")
+        fast, missing = _fast(bool(gpus)), dict[str, list[str]]()
+        lines = ["versions  " + ", ".join(f"{name} {v}" for name, v in versions.items())]
+        lines += [f"CPU       {about['device']}, {about['threads']} threads"]
+        lines += [f"GPU       {'; '.join(gpus) or 'none that torch can use'}"]
+        lines += [f"fast      {words}" for words in fast]
+        for extra, (use, *modules) in EXTRAS.items():
+            if lacking := [module for module in modules if find_spec(module) is None]:
+                missing[extra] = lacking
+                remedy = f"pip install 'mintnet[{extra}]'"
+                lines += [f"missing   {use}: {', '.join(lacking)}; {remedy}"]
+        lines += [] if missing else ["missing   nothing: all extras are installed"]
+        console().print("\n".join(lines), markup=False)
+        return {**about, "versions": versions, "gpus": gpus, "fast": fast, "missing": missing}
+
+
+def _fast(gpu: bool) -> list[str]:
+    """What is fast here, and what would be with more."""
+    if not gpu:
+        return [
+            "likelihoods, digits and small grey pictures, to sample and to train",
+            "not here: training on CIFAR-10 or ImageNet, which takes a GPU (torch with CUDA)",
+        ]
+    half = torch.cuda.get_device_capability() >= (8, 0)
+    compiled = find_spec("triton") is not None and any(map(shutil.which, ("gcc", "clang")))
+    return [
+        "everything: steps are captured as CUDA graphs",
+        f"training in {'bf16' if half else 'float32, as this GPU has no bf16'}",
+        "compiled" if compiled else "not compiled: that needs Triton and a C compiler",
+    ]

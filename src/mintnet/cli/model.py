@@ -1,7 +1,5 @@
 """MODEL and IMAGE on the command line: weights with their data, and pictures for them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Printing for people, and figures for programs."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -11,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -20,9 +18,6 @@ from rich.table import Table
 
 from mintnet.figures import save_picture
 from mintnet.files import is_special, write_bytes
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 """What pictures of images can be written as."""
@@ -58,10 +53,7 @@ def print_table(out: Console, title: str, columns: Sequence[str], rows: Sequence
 def output_place(
     given: Path | None, default: str, kinds: Sequence[str] = (), option: str = "--out"
 ) -> Path:
-    """Where to write, checked before the work begins: as given, else by default, numbered if taken.
-
-    ``kinds`` are the endings that the name may have, if not any.
-    """
+    """Where to write, checked before the work: as given, else by default, numbered if taken."""
     path, numbers = given or Path(default), count(2)
     while given is None and path.exists():
         path = path.with_stem(f"{Path(default).stem}-{next(numbers)}")
@@ -81,12 +73,12 @@ def output_place(
     return path
 
 
-def write(out: Console, path: Path, content: Image | bytes, about: str = "") -> Path:
-    """Write a picture or a file whole, and print its name, whether it replaces one, and words."""
+def write(out: Console, path: Path, content: Any, about: str = "") -> Path:
+    """Write bytes, figures or a picture, whole or not at all; print the name and words about it."""
     path = path.expanduser()
     words = f"replaced {strong(path)}" if path.is_file() else strong(path)
-    if isinstance(content, bytes):
-        write_bytes(path, content)
+    if isinstance(content, bytes | dict):
+        write_bytes(path, content if isinstance(content, bytes) else to_json(content))
     else:
         save_picture(content, path)
     out.print(words + escape(about))

@@ -1,7 +1,5 @@
 """`mintnet score` and `restore`: how odd a user's pictures are, and what is hidden in them."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator
 from fractions import Fraction
@@ -19,22 +17,14 @@ from mintnet.analysis.restore import restore
 from mintnet.analysis.score import Reference, score
 from mintnet.cli.command import Count, File, Folder, ModelCommand, Name, Whole
 from mintnet.cli.model import OpenModel
-from mintnet.cli.output import (
-    PICTURES,
-    Tasks,
-    console,
-    output_place,
-    print_table,
-    to_csv,
-    to_json,
-    write,
-)
+from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_table, to_csv, write
 from mintnet.data.folder import pictures
 from mintnet.figures import image_grid
 from mintnet.figures.score import Shown, score_page
 from mintnet.models.storage import SHIPPED, save_scores
 
 ON_PAGE, PRINTED, AT_ONCE = 120, 15, 32  # pictures
+Batch = tuple[list[str], Tensor]
 
 
 class Score(ModelCommand):
@@ -46,14 +36,12 @@ class Score(ModelCommand):
 
     pictures: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="PICTURES…")]
     """Picture files, or folders of them; cropped and resized as for training."""
-    rate: float = 0.01
-    """Pictures with a p-value of at most this are flagged: the rate of false alarms."""
+    rate: float = 0.01  # Rate of false alarms: pictures with a p-value up to it are flagged.
     reference: Folder = None
     """Pictures like those of the training, but not among them; if not given, the scores that are
     stored with the model. They are stored with a model of yours that has none."""
     draws: int = 1  # Dequantization draws for each picture.
-    out: Folder = None
-    """A new or empty folder for the results; MODEL-scores if not given, numbered if taken."""
+    out: Folder = None  # A new or empty folder for results; MODEL-scores, numbered, if not given.
 
     def run(self) -> dict[str, Any]:
         if not 0 < self.rate < 1:
@@ -62,9 +50,8 @@ class Score(ModelCommand):
         flow, folder = opened.flow, self.out or output_place(None, f"{opened.label}-scores")
         if folder.is_dir() and any(folder.iterdir()):
             raise ValueError(f"{folder} is there already and not empty; name another folder")
-        sheet, data, page = (
-            output_place(folder / f"scores.{kind}", "") for kind in ("csv", "json", "html")
-        )
+        places = [folder / f"scores.{kind}" for kind in ("csv", "json", "html")]
+        sheet, data, page = (output_place(place, "") for place in places)
         paths = [path for given in self.pictures for path in _files(given)]
         rows, failed = list[dict[str, Any]](), dict[str, str]()
         oddest = list[tuple[float, int, Shown]]()
@@ -107,7 +94,7 @@ class Score(ModelCommand):
         title, cards = f"{opened.label}: odd pictures", [entry[-1] for entry in oddest]
         html = score_page(title, words, cards, flow.levels)
         write(out, sheet, to_csv(rows[0], (row.values() for row in rows)))
-        write(out, data, to_json(figures))
+        write(out, data, figures)
         write(out, page, html.encode())
         return figures
 
@@ -141,9 +128,7 @@ def _files(given: Path) -> list[Path]:
     return pictures(path) if path.is_dir() else [path]
 
 
-def _read(
-    paths: list[Path], opened: OpenModel, failed: dict[str, str]
-) -> Iterator[tuple[list[str], Tensor]]:
+def _read(paths: list[Path], opened: OpenModel, failed: dict[str, str]) -> Iterator[Batch]:
     """Names and images, some at a time; why a file is left out goes into ``failed``."""
     for start in range(0, len(paths), AT_ONCE):
         images = dict[str, Tensor]()
@@ -166,15 +151,12 @@ class Restore(ModelCommand):
     image: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="IMAGE")]
     """A picture file, cropped and resized as for training, or a place in a data set: test:7."""
     mask: File = None  # A picture of the model's size: what is white in it is unknown.
-    noise: Name = None
-    """Standard deviation of the noise for pixels from 0 to 1: a number, or as 25/255."""
-    zoom: Whole = None
-    """2: the picture has half the model's width and height; its pixels are means of 2 × 2."""
+    noise: Name = None  # Its standard deviation for pixels from 0 to 1: a number, or as 25/255.
+    zoom: Whole = None  # 2: the picture has half the model's size; pixels are means of 2 × 2.
     count: Count = 8  # Samples: chains that are run independently.
     steps: int = 200  # Gradients of each chain; more, and the chains mix better.
     seed: int = 0  # Of the chains.
-    label: Whole = None
-    """Of a class-conditional model: the class of the picture; if not given, any."""
+    label: Whole = None  # The class, of a class-conditional model; any if not given.
     data: Folder = None  # Folder with the data set's files, for places in it.
     out: File = None  # The picture; restored.png if not given, numbered if that is taken.
 

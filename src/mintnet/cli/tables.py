@@ -1,7 +1,5 @@
 """`mintnet train table.csv`, and `sample`, `score`, `evaluate`, `report` of such a model."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math
@@ -18,8 +16,7 @@ from mintnet.analysis.overview import Headline, Overview
 from mintnet.cli.command import Command, Count, File, Model
 from mintnet.cli.model import open_model
 from mintnet.cli.output import console, output_place, to_csv, write
-from mintnet.cli.report import write_page
-from mintnet.cli.train import RUN
+from mintnet.cli.train import RUN, write_page
 from mintnet.figures.style import LIGHT, legend, saved, styled_figure
 from mintnet.models import TableModel
 from mintnet.tables import check_rows, fit_table
@@ -88,15 +85,12 @@ def _nine_digits(rows: Rows) -> Iterator[list[str]]:
     return ([f"{value:.9g}" for value in row] for row in rows)
 
 
-class Train(Command):
+class Train(Command, then="mintnet sample {run} --out new.csv, or mintnet report {run}"):
     """Fit a density to the rows of a CSV file whose cells are all numbers, in about a minute."""
 
     table: Table  # The table; its first row may be a header.
     run_folder: RUN = None  # The model folder, new or empty; runs/TABLE if not given.
-    seed: int = 0
-    """Of everything that is drawn; the same seed and table give the same model."""
-
-    then = "mintnet sample {run} --out new.csv, or mintnet report {run}"
+    seed: int = 0  # Of all that is drawn; the same seed and table give the same model.
 
     def run(self) -> dict[str, Any]:
         folder = self.run_folder or Path("runs", self.table.stem)
@@ -164,12 +158,8 @@ class Score(TableCommand):
         rows, nats = scored(self.open()[0], self.table)
         least = int(nats.argmin())
         out.print(f"mean {nats.mean():.3f} nats; least likely: row {least + 1}, {nats[least]:.3f}")
-        write(
-            out,
-            place,
-            to_csv(["log_likelihood"], _nine_digits(nats[:, None])),
-            f": {len(rows):,} rows",
-        )
+        sheet = to_csv(["log_likelihood"], _nine_digits(nats[:, None]))
+        write(out, place, sheet, f": {len(rows):,} rows")
         return {"out": place, "rows": len(rows), "nats": float(nats.mean()), "least": least + 1}
 
 
@@ -192,26 +182,23 @@ class Evaluate(TableCommand):
 class Report(TableCommand):
     """Write one self-contained HTML page about a model of a table."""
 
-    table: OwnTable = None
-    """Rows to compare with; those that the model was trained on if not given."""
+    table: OwnTable = None  # Rows to compare with; those of the training if not given.
     out: File = None  # The page; report.html in the model folder if not given.
     seed: int = 0  # Of the rows that are drawn.
 
     def run(self) -> dict[str, Any]:
         model, config = self.open()
-        path, held = (
-            self.table or Path(config["data"]["table"]),
-            config.get("held_out_nats", math.nan),
-        )
+        path = self.table or Path(config["data"]["table"])
         place = output_place(self.out or Path(self.model) / "report.html", "")
         rows, nats = scored(model, path)
         drawn = model.sample(max(1000, len(rows)), self.seed).numpy()
         about = "Rows of the table, and rows drawn from the model."
+        held = f"{config.get('held_out_nats', math.nan):.3f}"
         found = Overview(
             f"{Path(self.model).name}: a density of {len(model.columns)} columns",
             f"Rows: {path}, {len(rows):,} of them. Every sample is a verified inverse.",
             headlines=[
-                Headline(f"{held:.3f}", "nats a row, held out", "the mean over the flows"),
+                Headline(held, "nats a row, held out", "the mean over the flows"),
                 Headline(f"{nats.mean():.3f}", "nats a row", f"of {path.name}"),
                 Headline(f"{len(model.flows)}", "flows", "whose densities are averaged"),
             ],
@@ -231,7 +218,8 @@ def _histograms(names: list[str], rows: Rows, drawn: Rows) -> bytes:
         for place in range(shown):
             axes = figure.add_subplot(down, across, place + 1)
             both = rows[:, place], drawn[:, place]
-            bins = np.linspace(*np.quantile(np.concatenate(both), [0.002, 0.998]), 31)
+            low, high = np.quantile(np.concatenate(both), [0.002, 0.998])
+            bins = np.linspace(low, high, 31).tolist()
             axes.hist(both[0], bins, density=True, color=table, alpha=0.45, label="table")
             axes.hist(both[1], bins, density=True, color=samples, histtype="step", label="samples")
             axes.set_title(names[place])

@@ -1,7 +1,5 @@
 """`mintnet studio`: the models in a browser, one file a view (extra ``studio``)."""
 
-from __future__ import annotations
-
 import os
 from threading import Event
 from typing import Annotated, Any

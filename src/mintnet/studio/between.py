@@ -1,7 +1,5 @@
 """Between: from one picture to another through code space, and the 8 × 8 between four."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +16,12 @@ from mintnet.studio import parts
 from mintnet.studio.parts import PROGRESS, Catalogue, picture_input, picture_output, told
 
 FRAMES = 9
+Mix = Callable[[Flow, Tensor], Tensor]
 ANGLES = [math.pi / 2 * k / (FRAMES - 1) for k in range(FRAMES)]
+CODE = """{}
+from mintnet.analysis import interpolate
+images = mintnet.data.load('mnist', 'test').images   # or your own, uint8
+pictures = interpolate(flow, images[:4])   # 64, the four in the corners"""
 
 
 def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
@@ -38,7 +41,7 @@ def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
         more = gr.Button("Between four", elem_id="between-four")
         square = picture_output("The 8 × 8 pictures between four")
         more.click(told(between_four, catalogue), [*inputs, *third, *fourth], square)
-    parts.show_code(_code, [model])
+    parts.show_code(lambda name: CODE.format(parts.opened(name)), [model])
 
 
 def between_two(
@@ -67,16 +70,9 @@ def between_four(
 
 @torch.no_grad()
 def _decoded(
-    catalogue: Catalogue,
-    name: str,
-    places: Any,
-    mix: Callable[[Flow, Tensor], Tensor],
-    progress: gr.Progress,
+    catalogue: Catalogue, name: str, places: Any, mix: Mix, progress: gr.Progress
 ) -> tuple[Tensor, int]:
-    """The pictures whose codes are mixed from those of others, and their grey levels.
-
-    Of a class-conditional model all have one class, the most probable of the first.
-    """
+    """Pictures whose codes are mixed from those of others, all of one class; their grey levels."""
     flow, choices = catalogue.open(name).flow, zip(places[::2], places[1::2], strict=True)
     ends = torch.stack([catalogue.picture(name, *choice) for choice in choices]).to(flow.device)
     label = int(flow.classify(ends[:1]).argmax()) if flow.classes else None
@@ -86,11 +82,3 @@ def _decoded(
 
 def _at(frames: list[Image.Image], place: float) -> Image.Image | None:
     return frames[round(place * (len(frames) - 1))] if frames else None
-
-
-def _code(name: str) -> str:
-    lines = "images = mintnet.data.load('mnist', 'test').images   # or your own, uint8"
-    return (
-        f"{parts.opened(name)}\nfrom mintnet.analysis import interpolate\n{lines}\n"
-        "pictures = interpolate(flow, images[:4])   # 64, the four in the corners"
-    )

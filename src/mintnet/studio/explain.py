@@ -1,7 +1,5 @@
 """Explain: what an invertible classifier sees in a picture, mapped back to pictures."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 
@@ -15,6 +13,9 @@ from mintnet.studio import parts
 from mintnet.studio.parts import PROGRESS, Catalogue, picture_input, picture_output, told
 
 SECOND = "the second most probable"
+CODE = """{}
+features = clf.features(images)      # uint8 images
+back = clf.invert(features)"""
 
 
 def build(catalogue: Catalogue) -> None:
@@ -34,7 +35,7 @@ def build(catalogue: Catalogue) -> None:
     inputs = [model, *picture]
     answer.click(told(probabilities, catalogue), inputs, label)
     why.click(told(explanation, catalogue), [*inputs, other, partner], [label, sheet])
-    parts.show_code(_code, [model])
+    parts.show_code(lambda name: CODE.format(parts.opened(name, "Classifier", "clf")), [model])
 
 
 @torch.no_grad()
@@ -67,10 +68,3 @@ def explanation(
     title = f"What {name} sees: {order[0]}, {100 * found[order[0]]:.1f} %"
     sheet = explanation_picture(paths, opened.model.levels, tuple(found), title)
     return found, Image.open(io.BytesIO(sheet))
-
-
-def _code(name: str) -> str:
-    return (
-        f"{parts.opened(name, 'Classifier', 'clf')}\n"
-        "features = clf.features(images)      # uint8 images\nback = clf.invert(features)"
-    )

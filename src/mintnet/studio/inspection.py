@@ -1,7 +1,5 @@
 """Inspect: the likelihood of a picture, where it comes from, its code, and the way back."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -18,6 +16,10 @@ from mintnet.studio.parts import Catalogue, picture_output, shown, told
 NATS, UNUSUAL = "nats of each pixel", "how unusual, for its place and texture"
 ORANGE = (240, 120, 30)
 SCALE = 4.0  # standard deviations of the code from black to white
+CODE = """{}
+bits = flow.bits_per_dim(images)         # uint8 images
+score = flow.score(images)               # p_value, and map: nats of each pixel
+back = flow.decode(flow.encode(images))  # byte for byte"""
 
 
 def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
@@ -40,7 +42,7 @@ def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
     button.click(told(inspect, catalogue), inputs, outputs)
     for choice in (chosen, opacity):
         choice.change(_blended, [overlay, chosen, opacity], map_picture, show_progress="hidden")
-    parts.show_code(_code, [model])
+    parts.show_code(lambda name: CODE.format(parts.opened(name)), [model])
 
 
 @torch.no_grad()
@@ -65,10 +67,8 @@ def inspect(catalogue: Catalogue, name: str, *inputs: Any) -> tuple[Any, ...]:
     solution = flow.solve(z, labels=label)
     returned = flow.to_images(solution.value)[0].cpu()
     same, verified = torch.equal(returned, image), bool(solution.converged.all())
-    facts += [
-        f"The way back: {'' if same else 'NOT '}byte for byte, "
-        f"{'' if verified else 'NOT '}verified, residual {float(solution.residual.max()):.0e}"
-    ]
+    way = f"{'' if same else 'NOT '}byte for byte, {'' if verified else 'NOT '}verified"
+    facts += [f"The way back: {way}, residual {float(solution.residual.max()):.0e}"]
     # The normal code at the places of the pixels: grey is 0, black −2σ, white 2σ.
     normal = flow.base.to_normal(flow.net.to_input_order(z))[0]
     code = shown((255 * (normal / SCALE + 0.5).clamp(0, 1)).to(torch.uint8), 256)
@@ -95,11 +95,3 @@ def _blended(
     alpha = Image.fromarray((255 * opacity * maps[chosen]).astype(np.uint8))
     alpha = alpha.resize(image.size, Image.Resampling.NEAREST)
     return Image.composite(Image.new("RGB", image.size, ORANGE), image, alpha)
-
-
-def _code(name: str) -> str:
-    return (
-        f"{parts.opened(name)}\nbits = flow.bits_per_dim(images)         # uint8 images\n"
-        "score = flow.score(images)               # p_value, and map: nats of each pixel\n"
-        "back = flow.decode(flow.encode(images))  # byte for byte"
-    )

@@ -1,7 +1,5 @@
 """Layers: Fig. 4a live, the residual of Algorithm 1 in one layer beside the other solvers."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 
@@ -18,6 +16,10 @@ from mintnet.studio.parts import Catalogue, opened, picture_output, show_code, t
 
 PICTURES, STEPS = 4, 60
 COLUMNS = ["layer", "what it is", "steps (median)", "most", "worst residual"]
+CODE = """{}
+layer = flow.net.leaves()[{:.0f}]   # squeezes count here
+solver = mintnet.FixedPoint(step={:g}, max_steps={}, tolerance=0, keep_trace=True)
+solution = layer.solve(z, solver)"""
 
 
 def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
@@ -30,11 +32,12 @@ def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
     plot = picture_output("Residual against steps")
     table_button = gr.Button("Steps that each layer needs", elem_id="all-layers")
     table = gr.Dataframe(headers=COLUMNS, label="Inversion by the default solver", wrap=True)
+    inputs = [model, layer, step]
     model.change(told(_layer_slider, catalogue), model, layer)
     for event in (button.click, step.release):
-        event(told(curves, catalogue), [model, layer, step], [status, plot])
+        event(told(curves, catalogue), inputs, [status, plot])
     table_button.click(told(all_layers, catalogue), model, table)
-    show_code(_code, [model, layer, step])
+    show_code(lambda name, k, alpha: CODE.format(opened(name), k - 1, alpha, STEPS), inputs)
 
 
 @torch.no_grad()
@@ -102,11 +105,3 @@ def _entering(
 def _layer_slider(catalogue: Catalogue, name: str) -> gr.Slider:
     count = len(solved_layers(catalogue.open(name).flow))
     return gr.Slider(1, max(2, count), 1, step=1)
-
-
-def _code(name: str, layer: float, step: float) -> str:
-    return (
-        f"{opened(name)}\nlayer = flow.net.leaves()[{int(layer) - 1}]   # squeezes count here\n"
-        f"solution = layer.solve(z, mintnet.FixedPoint(step={step:g}, max_steps={STEPS}, "
-        "tolerance=0, keep_trace=True))"
-    )

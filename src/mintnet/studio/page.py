@@ -1,7 +1,5 @@
 """The page: a picker of models and one tab a view, served on this machine alone."""
 
-from __future__ import annotations
-
 import gradio as gr
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware

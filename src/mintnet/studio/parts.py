@@ -1,7 +1,5 @@
 """What the views share: models, pictures, messages, and the code that does the same."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -62,9 +60,8 @@ class Catalogue:
         try:
             return self.open(name).images(None)
         except (ValueError, OSError):
-            raise ValueError(
-                f"there are no test images of {name} on this machine; drop a picture instead"
-            ) from None
+            words = f"there are no test images of {name} on this machine; drop a picture instead"
+            raise ValueError(words) from None
 
     def picture(self, name: str, upload: str | None, number: float | None) -> Tensor:
         """A picture as the model takes it, (C, H, W) uint8: an upload, or else a test image."""
@@ -77,10 +74,7 @@ class Catalogue:
 
 
 def told(function: Callable[..., Any], *first: Any) -> Callable[..., Iterator[Any]]:
-    """Show mistakes as a message on the page, which stays until it is closed.
-
-    ``first`` are arguments that are not components of the page. Gradio shows what is yielded.
-    """
+    """The function of an event, its first arguments given; mistakes become messages that stay."""
     bound = partial(function, *first)
 
     @wraps(bound)
@@ -100,11 +94,8 @@ def bar(progress: gr.Progress, words: str) -> Callable[[int, int], None]:
 
 
 def picture_input(label: str, number: int = 0) -> tuple[gr.Image, gr.Number]:
-    """A picture: the path of a dropped file, or the number of a test image where there is none.
-
-    Views read the file themselves: Gradio would decode it without a bound on its size, and without
-    a message where it is broken.
-    """
+    """A picture: the path of a dropped file, or the number of a test image where there is none."""
+    # Views read the file: Gradio would, with no bound on its size and no message if it is broken.
     with gr.Column(min_width=180):
         upload = gr.Image(label=label, height=200, type="filepath", sources=["upload", "clipboard"])
         upload.preprocess = lambda payload: payload.path if payload else None  # type: ignore[method-assign]

@@ -1,7 +1,5 @@
 """Restore: paint over a picture, and see what the model would put there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gradio as gr
@@ -13,6 +11,10 @@ from mintnet.studio import parts
 from mintnet.studio.parts import PROGRESS, Catalogue, picture_output, shown, told
 
 SIDE = 448
+CODE = """{}
+mask = torch.zeros(*image.shape[1:], dtype=torch.bool)  # True: hidden
+mask[10:18, 10:18] = True
+found = flow.restore(image, mask=mask, n={:.0f}, seed={:.0f})"""
 
 
 def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
@@ -37,7 +39,9 @@ def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
     take.click(told(_taken, catalogue), picture, editor)
     inputs, outputs = [*picture, editor, count, seed], [status, gallery, mean, spread]
     button.click(told(complete, catalogue), inputs, outputs)
-    parts.show_code(_code, [model, count, seed])
+    parts.show_code(
+        lambda name, n, seed: CODE.format(parts.opened(name), n, seed or 0), [model, count, seed]
+    )
 
 
 def complete(
@@ -50,10 +54,8 @@ def complete(
     found = flow.restore(image, mask, n=int(count), seed=int(seed or 0), progress=bar)
     pictures = [shown(sample, flow.levels, 160) for sample in found.samples]
     spread = 255 * found.spread.mean(0, keepdim=True) / max(float(found.spread.max()), 1e-9)
-    words = (
-        f"{int(mask.sum())} of {mask.numel()} pixels completed; {100 * found.acceptance:.0f} % of "
-        f"proposals accepted, effective sample size {found.effective:.1f}"
-    )
+    words = f"{int(mask.sum())} of {mask.numel()} pixels completed; {100 * found.acceptance:.0f} % "
+    words += f"of proposals accepted, effective sample size {found.effective:.1f}"
     mean = shown(found.mean.round().to(torch.uint8), flow.levels)
     return words, pictures, mean, shown(spread.to(torch.uint8), 256)
 
@@ -74,11 +76,3 @@ def _mask(painted: dict[str, Any] | None, shape: tuple[int, ...]) -> torch.Tenso
     layers = [layer.convert("RGBA").getchannel("A") for layer in painted["layers"]]
     covers = [np.asarray(layer.resize(size, Image.Resampling.BOX)) > 127 for layer in layers]
     return torch.from_numpy(np.any([np.zeros((shape[1], shape[2]), bool), *covers], axis=0))
-
-
-def _code(name: str, count: float, seed: float) -> str:
-    return (
-        f"{parts.opened(name)}\nmask = torch.zeros(*image.shape[1:], dtype=torch.bool)\n"
-        "mask[10:18, 10:18] = True   # hidden\n"
-        f"found = flow.restore(image, mask=mask, n={int(count)}, seed={int(seed or 0)})"
-    )

@@ -1,8 +1,5 @@
 """Sample: new pictures, each with its residual check, while they are solved."""
 
-from __future__ import annotations
-
-import io
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -79,9 +76,8 @@ def _files(images: torch.Tensor, levels: int, stem: str) -> tuple[str, str]:
     save_picture(image_grid(images, levels), folder / f"{stem}.png")
     with zipfile.ZipFile(folder / f"{stem}.zip", "w") as archive:
         for number, image in enumerate(images):
-            buffer = io.BytesIO()
-            image_grid(image[None], levels, 1, width=1).convert("RGB").save(buffer, "PNG")
-            archive.writestr(f"{number:04d}.png", buffer.getvalue())
+            with archive.open(f"{number:04d}.png", "w") as file:
+                shown(image, levels, 1).save(file, "PNG")
     return str(folder / f"{stem}.png"), str(folder / f"{stem}.zip")
 
 
