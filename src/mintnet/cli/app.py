@@ -20,7 +20,6 @@ import tyro
 from safetensors import SafetensorError
 
 from mintnet.analysis.origin import commit
-from mintnet.calculus.masks import check_positive
 from mintnet.cli.bench import benchmarks
 from mintnet.cli.command import Command, FlawedResult
 from mintnet.cli.output import console, output_place, print_commands, to_json
@@ -90,8 +89,9 @@ def run(arguments: list[str]) -> None:
 
 def _run(command: Command) -> None:
     """Run a command, write its figures, also where something in them failed, and say what next."""
-    counts = {name: vars(command).get(name) for name in POSITIVE}
-    check_positive(**{name: value for name, value in counts.items() if value is not None})
+    for name in POSITIVE:
+        if (value := vars(command).get(name)) is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} is at least 1; got {value}")
     facts: dict[str, Any] = {}
     if command.json is not None:
         output_place(command.json, "", option="--json")

@@ -17,7 +17,6 @@ from mintnet.analysis import codes_between, reconstruct, round_trip, tune_step, 
 from mintnet.analysis.layers import LayerRow, by, residual_check
 from mintnet.analysis.reconstruction import DIVISORS, ITERATIONS
 from mintnet.analysis.tuning import Trial
-from mintnet.calculus.masks import check_positive
 from mintnet.cli.command import Count, DataCommand, File, FlawedResult, Name, SolverCommand
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_table, strong, write
@@ -233,7 +232,8 @@ class TuneStep(DataCommand, then="mintnet verify {model} --solver fixed-point --
 
     def run(self) -> dict[str, Any]:
         steps = 120 if self.solver_steps is None else self.solver_steps
-        check_positive(solver_steps=steps)
+        if steps < 1:
+            raise ValueError(f"--solver-steps is at least 1; got {steps}")
         given = ["--solver"] * (self.solver != "auto") + ["--step"] * (self.step is not None)
         if given:
             words = f"leave out {', '.join(given)} (--solver-steps is the number of steps)"
