@@ -90,7 +90,7 @@ def run(arguments: list[str]) -> None:
 def _run(command: Command) -> None:
     """Run a command, write its figures, also where something in them failed, and say what next."""
     for name in POSITIVE:
-        if (value := vars(command).get(name)) is not None and value < 1:
+        if isinstance(value := vars(command).get(name), int) and value < 1:
             raise ValueError(f"--{name.replace('_', '-')} is at least 1; got {value}")
     facts: dict[str, Any] = {}
     if command.json is not None:
