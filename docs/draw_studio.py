@@ -5,8 +5,8 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from mintnet.studio.catalogue import Catalogue
 from mintnet.studio.page import serve
+from mintnet.studio.parts import Catalogue
 
 PLACE = Path(__file__).parent / "figures" / "studio.png"
 

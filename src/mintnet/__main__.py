@@ -1,6 +1,6 @@
 """``python -m mintnet`` is the command line."""
 
-from mintnet.cli import main
+from mintnet_command import main
 
 if __name__ == "__main__":
     main()

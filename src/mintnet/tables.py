@@ -1,7 +1,5 @@
 """Densities of tables: several small flows, trained together on rows of numbers."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -15,11 +13,9 @@ from mintnet.calculus.masks import check_positive
 from mintnet.models.vectors import TableModel, VectorFlow
 
 LEAST_ROWS = 5
-LAYERS, BLOCKS, COMPONENTS = 2, 1, 6
-"""Of each flow."""
+LAYERS, BLOCKS, COMPONENTS = 2, 1, 6  # of each flow
 LEARNING_RATE, WEIGHT_DECAY, BATCH = 3e-3, 0.1, 128
-NOISE = 0.03
-"""The deviation of normal noise on the scaled rows in training."""
+NOISE = 0.03  # the deviation of normal noise on the scaled rows in training
 CHECK_EVERY, PATIENCE = 10, 100
 """Steps between two looks at held-out rows, and those without a gain after which training ends."""
 
@@ -75,11 +71,7 @@ def fit_table(
 
 
 def _train(
-    flows: list[VectorFlow],
-    kept: Tensor,
-    held: Tensor,
-    max_steps: int,
-    generator: torch.Generator,
+    flows: list[VectorFlow], kept: Tensor, held: Tensor, steps: int, generator: torch.Generator
 ) -> float:
     """Train all flows at once, with weights stacked along a first axis.
 
@@ -87,37 +79,25 @@ def _train(
     """
     members = [_LogDensity(flow) for flow in flows]
     weights, buffers = stack_module_state(members)
-    template = members[0]
-
-    def log_density(weights: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
-        return functional_call(template, (weights, buffers), (x,))  # type: ignore[no-any-return]
-
-    each = vmap(log_density)
-    decayed = [w for name, w in weights.items() if ".convolutions." in name and w.dim() > 2]
-    others = [w for w in weights.values() if all(w is not d for d in decayed)]
-    groups: list[dict[str, Any]] = [
-        {"params": decayed},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(
-        groups, LEARNING_RATE, betas=(0.9, 0.99), weight_decay=WEIGHT_DECAY
-    )
+    each = vmap(lambda weights, buffers, x: functional_call(members[0], (weights, buffers), (x,)))
+    groups: list[dict[str, Any]] = [{"params": []}, {"params": [], "weight_decay": 0.0}]
+    for name, w in weights.items():
+        groups[0 if ".convolutions." in name and w.dim() > 2 else 1]["params"].append(w)
+    options: dict[str, Any] = {"betas": (0.9, 0.99), "weight_decay": WEIGHT_DECAY}
+    optimizer = torch.optim.AdamW(groups, LEARNING_RATE, **options)
     ema = {name: w.detach().clone() for name, w in weights.items()}
-    best, kept_ema = held.new_full((len(flows),), -math.inf), dict[str, Tensor]()
-    best_step = 0
-    for step in range(max_steps + 1):
+    best, best_step = held.new_full((len(flows),), -math.inf), 0
+    kept_ema = dict[str, Tensor]()
+    for step in range(steps + 1):
         if step % CHECK_EVERY == 0:
             with torch.no_grad():
                 likely = each(ema, buffers, held).mean(1)
             better = likely > best
             if bool(better.any()):
                 best_step, best = step, torch.where(better, likely, best)
-                kept_ema = {
-                    name: torch.where(
-                        better.view(-1, *(1,) * (w.dim() - 1)), w, kept_ema.get(name, w)
-                    )
-                    for name, w in ema.items()
-                }
+                for name, w in ema.items():
+                    rows = better.view(-1, *[1] * (w.dim() - 1))
+                    kept_ema[name] = torch.where(rows, w, kept_ema.get(name, w))
             if step - best_step >= PATIENCE:
                 break
         chosen = torch.rand(kept.shape[:2], generator=generator).argsort(1)[:, :BATCH]

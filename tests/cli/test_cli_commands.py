@@ -274,7 +274,7 @@ def test_commands_end_with_what_to_do_next(mintnet, model):
 
 
 def test_doctor(mintnet, monkeypatch):
-    monkeypatch.setattr("mintnet.cli.doctor.find_spec", lambda name: name != "gradio" or None)
+    monkeypatch.setattr("mintnet.cli.info.find_spec", lambda name: name != "gradio" or None)
     code, out, _ = mintnet("doctor", "--json", "d.json")
     assert code == 0 and "torch 2." in out and "pip install 'mintnet[studio]'" in out
     assert figures("d.json")["missing"] == {"studio": ["gradio"]}

@@ -44,8 +44,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def address(models: dict[str, str]) -> Iterator[str]:
-    from mintnet.studio.catalogue import Catalogue
     from mintnet.studio.page import serve
+    from mintnet.studio.parts import Catalogue
 
     page, url = serve(Catalogue(*models.values()))
     yield url

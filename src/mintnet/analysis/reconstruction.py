@@ -22,7 +22,6 @@ ITERATIONS = (1, 2, 4, 8, 16, 32, 60, 90, 120)
 DIVISORS = (1.0, 3.5)  # d of the steps α = 1/d: the natural one, and the paper's for MNIST
 LEAST = 1e-18  # float32 cannot tell smaller errors apart
 FLOOR = 1e-12  # in the search for a step, errors below this are rounding and count as equal
-TRIALS = 28  # at most this many steps are tried in that search
 
 
 def typical(errors: Tensor) -> Tensor:

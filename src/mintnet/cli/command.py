@@ -1,19 +1,17 @@
 """What commands have in common."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal, dataclass_transform
 
 import tyro
 
-if TYPE_CHECKING:
-    from mintnet.cli.model import OpenModel
-    from mintnet.data import ImageData
-    from mintnet.solvers import Solver
+from mintnet.cli.model import OpenModel, open_model
+from mintnet.cli.output import console
+from mintnet.data import ImageData
+from mintnet.data.dataset import SLICE
+from mintnet.solvers import Bisection, FixedPoint, Solver, Wavefront
 
 Model = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="MODEL")]
 Count = Annotated[int, tyro.conf.arg(aliases=["-n"])]
@@ -34,9 +32,10 @@ class FlawedResult(ValueError):
         self.figures = figures
 
 
+@dataclass_transform(kw_only_default=True)
 @dataclass(kw_only=True)
 class Command(ABC):
-    """A command: its options are its fields."""
+    """A command: a dataclass, whose fields are the options and their comments the help texts."""
 
     json: File = None
     """Write the figures into this file, as JSON."""
@@ -44,53 +43,41 @@ class Command(ABC):
     typed = "mintnet"  # how it was called, for figures that are to be measured again
     then = ""  # what to do next, with names of options and figures in braces
 
+    def __init_subclass__(cls, then: str = "") -> None:
+        dataclass(kw_only=True)(cls)
+        cls.then = then or cls.then
+
     @abstractmethod
     def run(self) -> dict[str, Any]:
         """Do the work, print for people, and return the figures as plain data."""
 
 
-def origin(command: Command) -> dict[str, Any]:
-    """What figures come from: the command as typed, the commit, and the weights of a model."""
-    from mintnet.analysis.origin import commit
-    from mintnet.files import sha256
-    from mintnet.models.storage import WEIGHTS, locate
-
-    found = {"command": command.typed, "commit": commit()}
-    if isinstance(model := getattr(command, "model", None), str):
-        with suppress(ValueError, OSError):  # a preset has no weights; `run` names a mistake
-            found["weights_sha256"] = sha256(locate(model) / WEIGHTS)
-    return found
-
-
-@dataclass(kw_only=True)
 class ModelCommand(Command):
     """A command about a trained model."""
 
-    model: Model
-    """A run folder, a saved model folder, or the name of a shipped model."""
-    device: str = "auto"
-    """Where to compute: cpu, cuda, or auto for a GPU if there is one."""
-    solver: Literal["auto", "wavefront", "fixed-point", "bisection"] = "auto"
-    """How layers are inverted."""
-    step: Number = None
-    """α of Algorithm 1, with --solver fixed-point; 1 if not given."""
-    solver_steps: Whole = None
-    """The most steps of Algorithm 1 in each layer, with --solver fixed-point; 120 if not given."""
+    model: Model  # A run folder, a saved model folder, or the name of a shipped model.
+    device: str = "auto"  # Where to compute: cpu, cuda, or auto for a GPU if there is one.
 
     def open(self) -> OpenModel:
         """The model, on its device."""
-        from mintnet.cli.model import open_model
-
         return open_model(self.model, self.device)
+
+
+class SolverCommand(ModelCommand):
+    """A command that inverts a trained model."""
+
+    solver: Literal["auto", "wavefront", "fixed-point", "bisection"] = "auto"
+    """How layers are inverted."""
+    step: Number = None  # α of Algorithm 1, with --solver fixed-point; 1 if not given.
+    solver_steps: Whole = None
+    """The most steps of Algorithm 1 in each layer, with --solver fixed-point; 120 if not given."""
 
     def chosen_solver(self) -> Solver | None:
         """The solver that the options name; None for the default."""
-        from mintnet.solvers import Bisection, FixedPoint, Wavefront
-
-        given = {"step": self.step, "max_steps": self.solver_steps}
-        given = {name: value for name, value in given.items() if value is not None}
+        options: dict[str, Any] = {"step": self.step, "max_steps": self.solver_steps}
+        given = {name: value for name, value in options.items() if value is not None}
         if self.solver == "fixed-point":
-            return FixedPoint(**given)  # type: ignore[arg-type]
+            return FixedPoint(**given)
         if given:
             name = "--step" if "step" in given else "--solver-steps"
             raise ValueError(
@@ -104,36 +91,21 @@ class ModelCommand(Command):
 class DataOptions:
     """Which images a command takes."""
 
-    data: Folder = None
-    """Folder with the data set's files; the one it was trained on if not given. Digits need none,
-    and of MNIST some test images ship with the package."""
+    data: Folder = None  # Folder with the data set's files; that of the training if not given.
     data_set: Name = None
     """The data set, where it is not the model's own: digits, mnist, cifar10, imagenet32, folder."""
-    split: Literal["test", "train"] = "test"
-    """Which part of the data set."""
+    split: Literal["test", "train"] = "test"  # Which part of the data set.
 
     def images(self, model: OpenModel, count: int | None = None) -> ImageData:
         """The first of the images that the options name; says where they are the package's own."""
-        from mintnet.cli.output import console
-        from mintnet.data.dataset import SLICE
-
         data = model.images(self.data, self.data_set, self.split)
         if data.name == SLICE:
-            console().print(
-                f"These are the {len(data)} images of MNIST's test set that ship with the package; "
-                "--data DIR takes all 10,000.",
-                style="dim",
+            words = (
+                f"These are the {len(data)} images of MNIST's test set that ship with the package"
             )
+            console().print(f"{words}; --data DIR takes all 10,000.", style="dim")
         return data if count is None else data.first(count)
 
 
-@dataclass(kw_only=True)
-class DataCommand(DataOptions, ModelCommand):
-    """A command about a trained model and images of its kind."""
-
-
-def check_positive(**options: int) -> None:
-    """Raise for an option below 1; names are those of the fields."""
-    for name, value in options.items():
-        if value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} is at least 1; got {value}")
+class DataCommand(DataOptions, SolverCommand):
+    """A command that inverts a trained model at images of its kind."""

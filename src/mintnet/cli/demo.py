@@ -1,24 +1,29 @@
 """`mintnet demo`: everything once, small."""
 
-from __future__ import annotations
-
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import tyro
 from rich.console import Console
 from rich.markup import escape
 
+from mintnet.analysis import Headline
+from mintnet.cli.bench import benchmarks
 from mintnet.cli.command import Command, Whole
+from mintnet.cli.images import Interpolate, Sample
 from mintnet.cli.output import console, print_commands
+from mintnet.cli.train import Evaluate, Report, write_page
+from mintnet.data import load
+from mintnet.models import MintNet, MintNetConfig
+from mintnet.models.storage import SHIPPED, read_config
+from mintnet.training import Progress, RunError, RunFolder, train
 
 CREDIT = "LeCun, Cortes and Burges; CC BY-SA 3.0"
 
 
-@dataclass(kw_only=True)
 class Demo(Command):
     """Check a small network, train one on digits, show the MNIST model of the package, report.
 
@@ -27,30 +32,29 @@ class Demo(Command):
 
     run_folder: Annotated[Path, tyro.conf.arg(name="run")] = Path("runs/demo")
     """Run folder; with a finished run in it, the next free number is added to the name."""
-    epochs: Whole = None
-    """Passes over the training images, if not the preset's."""
-    seed: int = 0
-    """Of everything."""
+    epochs: Whole = None  # Passes over the training images, if not the preset's.
+    seed: int = 0  # Of everything.
 
     def run(self) -> dict[str, Any]:
-        out, numbers, figures = console(), count(1), dict[str, Any]()
-
-        def head(words: str) -> None:
-            number = next(numbers)
-            out.print(("\n" if number > 1 else "") + f"[bold]{number}. {words}[/]")
-
-        head("A small network, checked")
+        out, figures = console(), dict[str, Any]()
+        out.print("[bold]1. A small network, checked[/]")
         figures["check"] = check_a_network(out)
-        head("A density model of digits, trained from scratch")
+        out.print("\n[bold]2. A density model of digits, trained from scratch[/]")
         figures["train"] = trained = self._train(out)
         run = Path(trained["run"])
-        head("Two simple models of the same digits, to compare with")
-        figures["baselines"] = _baselines(out)
-        head("A density model of MNIST that comes with the package")
-        figures["pretrained"] = show_pretrained(out, run, self.seed)
-        head("The report")
+        out.print("\n[bold]3. Two simple models of the same digits, to compare with[/]")
+        simple, sets = benchmarks("baselines"), (load("digits", "train"), load("digits", "test"))
+        figures["baselines"] = baselines = {
+            "Gaussian on the logits": simple.gaussian_bits_per_dim(*sets),
+            "histogram of each pixel": simple.histogram_bits_per_dim(*sets),
+        }
+        for name, value in baselines.items():
+            out.print(f"{name}: {value:.3f} bits per dimension on the test images")
+        out.print("\n[bold]4. A density model of MNIST that comes with the package[/]")
+        figures["pretrained"] = self._show_pretrained(out, run)
+        out.print("\n[bold]5. The report[/]")
         figures |= self._report(out, run, figures)
-        head("What to try next")
+        out.print("\n[bold]6. What to try next[/]")
         commands = {
             f"open {(run / 'report.html').resolve().as_uri()}": "the report, in a browser",
             "mintnet sample mnist -n 16": "more digits",
@@ -62,18 +66,23 @@ class Demo(Command):
         return figures
 
     def _train(self, out: Console) -> dict[str, Any]:
-        from mintnet.training import Progress, train
-
         run = free_folder(self.run_folder)
         out.print(f"Its run folder is {escape(str(run))}.")
         given = {} if self.epochs is None else {"epochs": self.epochs}
         # A run that was interrupted goes on.
         return train("digits", run, resume=True, progress=Progress(out), seed=self.seed, **given)
 
-    def _report(self, out: Console, run: Path, figures: dict[str, Any]) -> dict[str, Any]:
-        from mintnet.analysis import Headline
-        from mintnet.cli.report import Report, write_page
+    def _show_pretrained(self, out: Console, folder: Path) -> dict[str, Any]:
+        """Samples, an interpolation and the likelihood of a few test images."""
+        samples, between = folder / "mnist-samples.png", folder / "mnist-interpolation.png"
+        facts = Sample(model="mnist", device="cpu", count=16, seed=self.seed, out=samples).run()
+        Interpolate(model="mnist", device="cpu", places=(0, 1, 2, 3), out=between).run()
+        found = Evaluate(model="mnist", batch_size=32, accelerator="cpu").run()
+        known = read_config(SHIPPED["mnist"]).get("test_bits_per_dim")
+        out.print(f"All 10,000 test images ({CREDIT}) have {known}.")
+        return {**facts, **found, "pictures": [samples, between]}
 
+    def _report(self, out: Console, run: Path, figures: dict[str, Any]) -> dict[str, Any]:
         command = Report(model=str(run), device="cpu", seed=self.seed)
         found = command.collect(out, command.open())
         baselines, bpd = figures["baselines"], found.bits_per_dim or 0.0
@@ -93,10 +102,6 @@ class Demo(Command):
 
 def check_a_network(out: Console) -> dict[str, Any]:
     """Build a small MintNet, compare its log-determinant with autograd's, and invert it."""
-    import torch
-
-    from mintnet.models import MintNet, MintNetConfig
-
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
         net = MintNet(MintNetConfig((1, 8, 8), pairs=(2, 2), filters=(16, 4))).double()
@@ -123,45 +128,12 @@ def check_a_network(out: Console) -> dict[str, Any]:
     return {"log_det_difference": difference, "round_trip_error": error, "residual": residual}
 
 
-def show_pretrained(out: Console, folder: Path, seed: int = 0) -> dict[str, Any]:
-    """Samples, an interpolation and the likelihood of a few test images by the shipped model."""
-    from mintnet.cli.evaluate import Evaluate
-    from mintnet.cli.images import Interpolate, Sample
-    from mintnet.models.storage import SHIPPED, read_config
-
-    samples, between = folder / "mnist-samples.png", folder / "mnist-interpolation.png"
-    facts = Sample(model="mnist", device="cpu", count=16, seed=seed, out=samples).run()
-    Interpolate(model="mnist", device="cpu", places=(0, 1, 2, 3), out=between).run()
-    found = Evaluate(model="mnist", batch_size=32, accelerator="cpu").run()
-    known = read_config(SHIPPED["mnist"]).get("test_bits_per_dim")
-    out.print(f"All 10,000 test images ({CREDIT}) have {known}.")
-    return {**facts, **found, "pictures": [samples, between]}
-
-
 def free_folder(folder: Path) -> Path:
     """The folder itself if a run can begin or go on there, else the next one with a number."""
-    from mintnet.training import RunError, RunFolder
-
-    def free(place: Path) -> bool:
+    place, numbers = folder, count(2)
+    while True:
         run = RunFolder(place)
         with suppress(RunError):  # something else is there, or a run that cannot go on
-            return run.is_empty() or bool(run.read() and not run.is_finished())
-        return False
-
-    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
-    return next(filter(free, chain([folder], numbered)))
-
-
-def _baselines(out: Console) -> dict[str, float]:
-    """Bits per dimension of two simple models of the digits."""
-    from mintnet.cli.bench import benchmarks
-    from mintnet.data import load
-
-    simple, train, test = benchmarks("baselines"), load("digits", "train"), load("digits", "test")
-    found = {
-        "Gaussian on the logits": simple.gaussian_bits_per_dim(train, test),
-        "histogram of each pixel": simple.histogram_bits_per_dim(train, test),
-    }
-    for name, value in found.items():
-        out.print(f"{name}: {value:.3f} bits per dimension on the test images")
-    return found
+            if run.is_empty() or (run.read() and not run.is_finished()):
+                return place
+        place = folder.with_name(f"{folder.name}-{next(numbers)}")

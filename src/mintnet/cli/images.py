@@ -1,10 +1,10 @@
-"""`mintnet sample`, `reconstruct` and `interpolate`: pictures that a density model makes."""
-
-from __future__ import annotations
+"""`mintnet sample`, `reconstruct`, `interpolate`, `verify` and `tune-step`: models inverted."""
 
 import io
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,56 +12,58 @@ import numpy as np
 import torch
 import tyro
 from rich.console import Console
-from torch import Tensor
 
-from mintnet.analysis import codes_between, reconstruct
-from mintnet.cli.command import Count, DataCommand, File, ModelCommand, Name, check_positive
-from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_check, strong, write
-from mintnet.figures import image_grid, paired_grid, save_picture
+from mintnet.analysis import codes_between, reconstruct, round_trip, tune_step, verify
+from mintnet.analysis.layers import LayerRow, by, residual_check
+from mintnet.analysis.reconstruction import DIVISORS, ITERATIONS, Trial
+from mintnet.cli.command import Count, DataCommand, File, FlawedResult, Name, SolverCommand
+from mintnet.cli.model import OpenModel
+from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_table, strong, write
+from mintnet.figures import draw_error_curves, image_grid, paired_grid, render, save_picture
+from mintnet.models import Flow
+from mintnet.solvers import Solution
 
 REMEDY = "Nothing was written. Use --solver auto."
 SHOWN = 48
 
 
-@dataclass(kw_only=True)
-class Sample(ModelCommand):
+class Sample(SolverCommand, then="mintnet interpolate {model}"):
     """Draw new images from a model, each verified: as one picture, single files or an array."""
 
-    count: Count = 64
-    """How many images."""
+    count: Count = 64  # How many images.
     out: File = None
     """A picture of all (.png, .jpg, …), an array (.npy), or a folder for single PNG files (a name
     without an ending, or ending in /); samples.png if not given, numbered if that is taken."""
-    temperature: float = 1.0
-    """Standard deviation of z; below 1, images are more alike and more typical."""
-    seed: int = 0
-    """Of the draws."""
-    label: Name = None
-    """Of a class-conditional model: name or number of the class of all images; if not given, all
-    by turns."""
-    batch_size: int = 64
-    """How many to invert at a time."""
-
-    then = "mintnet interpolate {model}"
+    temperature: float = 1.0  # Standard deviation of z; below 1, images are more typical.
+    seed: int = 0  # Of the draws.
+    label: Name = None  # Name or number of the class, if the model has them; else all by turns.
+    batch_size: int = 64  # How many to invert at a time.
 
     def run(self) -> dict[str, Any]:
-        check_positive(count=self.count, batch_size=self.batch_size)
-        place, out = self._place(), console()
-        opened, solver = self.open(), self.chosen_solver()
-        flow, label = opened.flow, opened.class_of(self.label)
+        place, out, opened, solver = self._place(), console(), self.open(), self.chosen_solver()
+        flow, label = opened.flow, self._class(opened.class_names())
         z = flow.sample_latents(self.count, self.temperature, self.seed)
         images = f"{self.count} image{'s' * (self.count > 1)}"
         started = time.perf_counter()
         with Tasks(out) as task:
-            progress = task(f"drawing {images}")
-            solution = flow.solve(
-                z, solver, labels=label, batch_size=self.batch_size, progress=progress
-            )
+            bar, size = task(f"drawing {images}"), self.batch_size
+            solution = flow.solve(z, solver, labels=label, batch_size=size, progress=bar)
         seconds = time.perf_counter() - started
         drawn = flow.to_images(solution.require(REMEDY)).cpu()
         out.print(f"{images} in {seconds:.1f} s")
-        facts = print_check(out, flow.net, solution)
-        _write_samples(out, drawn, flow.levels, place)
+        facts = _print_check(out, flow, solution)
+        if _is_folder(place):
+            for number, image in enumerate(drawn):
+                single = image_grid(image[None], flow.levels, 1, width=1).convert("RGB")
+                save_picture(single, place / f"{number:04d}.png")
+            out.print(f"{len(drawn)} files in {strong(place)}")
+        elif place.suffix.lower() == ".npy":
+            buffer = io.BytesIO()
+            np.save(buffer, drawn.numpy())
+            about = f": uint8 of shape {by(drawn.shape)}, 0 to {flow.levels - 1}"
+            write(out, place, buffer.getvalue(), about)
+        else:
+            write(out, place, image_grid(drawn, flow.levels))
         return {"picture": place, "seed": self.seed, "seconds": seconds, **facts}
 
     def _place(self) -> Path:
@@ -71,42 +73,28 @@ class Sample(ModelCommand):
             raise ValueError(f"--out {self.out} is a folder with files in it; name a new folder")
         return output_place(self.out / "0000.png", "").parent
 
+    def _class(self, names: tuple[str, ...]) -> int | None:
+        """The number of the class."""
+        numbers = {str(k): k for k in range(len(names))} | {name: k for k, name in enumerate(names)}
+        if self.label is None or self.label in numbers:
+            return numbers.get(self.label or "")
+        known = f", 0 to {len(names) - 1} ({', '.join(names[:20])})" if names else ""
+        raise ValueError(f"--label {self.label}: the model has {len(names) or 'no'} classes{known}")
+
 
 def _is_folder(place: Path) -> bool:
     kind = place.suffix.lower()
     return not kind or (place.is_dir() and kind not in (*PICTURES, ".npy"))
 
 
-def _write_samples(out: Console, images: Tensor, levels: int, place: Path) -> None:
-    """Write images in the form that the place asks for."""
-    if _is_folder(place):
-        for number, image in enumerate(images):
-            single = image_grid(image[None], levels, 1, width=1).convert("RGB")
-            save_picture(single, place / f"{number:04d}.png")
-        out.print(f"{len(images)} files in {strong(place)}")
-    elif place.suffix.lower() == ".npy":
-        buffer, shape = io.BytesIO(), " × ".join(map(str, images.shape))
-        np.save(buffer, images.numpy())
-        write(out, place, buffer.getvalue(), f": uint8 of shape {shape}, 0 to {levels - 1}")
-    else:
-        write(out, place, image_grid(images, levels))
-
-
-@dataclass(kw_only=True)
-class Reconstruct(DataCommand):
+class Reconstruct(DataCommand, then="mintnet verify {model}"):
     """Encode test images and decode them again; the picture shows each above what came back."""
 
-    count: Count = 128
-    """How many images, from the first on."""
-    batch_size: int = 64
-    """How many to invert at a time."""
-    out: File = None
-    """The picture; reconstructions.png if not given, numbered if that is taken."""
-
-    then = "mintnet verify {model}"
+    count: Count = 128  # How many images, from the first on.
+    batch_size: int = 64  # How many to invert at a time.
+    out: File = None  # The picture; reconstructions.png if not given, numbered if that is taken.
 
     def run(self) -> dict[str, Any]:
-        check_positive(count=self.count, batch_size=self.batch_size)
         place = output_place(self.out, "reconstructions.png", PICTURES)
         out, model = console(), self.open()
         flow, solver = model.flow, self.chosen_solver()
@@ -117,29 +105,22 @@ class Reconstruct(DataCommand):
         result.solution.require(REMEDY)
         exact, total, errors = result.exact, len(images), result.errors
         colour = "green" if exact == total else "red"
-        out.print(
-            f"[{colour}]{exact} of {total} images came back byte for byte[/]\n"
-            f"mean ‖x − y‖² / D = {errors.mean():.2e}, worst {errors.max():.2e}, "
-            r"with pixels in \[0, 1]"
-        )
-        facts = print_check(out, flow.net, result.solution)
+        out.print(f"{exact} of {total} images came back byte for byte", style=colour)
+        words = f"mean ‖x − y‖² / D = {errors.mean():.2e}, worst {errors.max():.2e}"
+        out.print(f"{words}, with pixels in [0, 1]", markup=False)
+        facts = _print_check(out, flow, result.solution)
         about = f" ({SHOWN} of {total} are shown)" if total > SHOWN else ""
         path = write(out, place, paired_grid(result, flow.levels, SHOWN), about)
         return {"picture": path, **facts, **result.to_dict()}
 
 
-@dataclass(kw_only=True)
-class Interpolate(DataCommand):
+class Interpolate(DataCommand, then="mintnet report {model}"):
     """Draw the 8 × 8 images between four: angles 0, π/14, …, 7π/14 in both directions."""
 
     places: Annotated[tuple[int, int, int, int] | None, tyro.conf.arg(name="images")] = None
     """Which four images, by their places in the data set; drawn with --seed if not given."""
-    seed: int = 0
-    """Draws the four images."""
-    out: File = None
-    """The picture; interpolation.png if not given, numbered if that is taken."""
-
-    then = "mintnet report {model}"
+    seed: int = 0  # Draws the four images.
+    out: File = None  # The picture; interpolation.png if not given, numbered if that is taken.
 
     def run(self) -> dict[str, Any]:
         place = output_place(self.out, "interpolation.png", PICTURES)
@@ -155,6 +136,144 @@ class Interpolate(DataCommand):
             solution = flow.solve(z, solver, progress=task("64 images between four"))
         between = flow.to_images(solution.require(REMEDY))
         out.print(f"Between images {names} of {data.name}, in the corners.")
-        facts = print_check(out, flow.net, solution)
+        facts = _print_check(out, flow, solution)
         path = write(out, place, image_grid(between, flow.levels, 8))
         return {"picture": path, "images": chosen, **facts}
+
+
+class Verify(DataCommand, then="mintnet report {model}"):
+    """Invert test images layer by layer, and plot the error of Algorithm 1 over its steps.
+
+    For a classifier: map features back in float64 and in float32.
+    """
+
+    count: Count = 128  # How many images, from the first on.
+    divisors: tuple[float, ...] = DIVISORS  # Draw a curve for each of these d: α = 1/d.
+    iterations: tuple[int, ...] = ITERATIONS  # Steps in each layer, one for each point of a curve.
+    curve_images: int = 16  # How many of the images the curves are of.
+    out: File = None
+    """The plot (.png, .svg, .pdf) of a density model; invertibility.png if not given, numbered."""
+
+    def run(self) -> dict[str, Any]:
+        opened = self.open()
+        return self._flow(opened) if isinstance(opened.model, Flow) else self._classifier(opened)
+
+    def _flow(self, opened: OpenModel) -> dict[str, Any]:
+        if not self.iterations or min(self.iterations) < 0:
+            raise ValueError("--iterations are at least 0")
+        if not self.divisors or min(self.divisors) <= 0.5:
+            raise ValueError(
+                "--divisors are above 0.5: a step 1/d of 2 or more converges nowhere (Theorem 2)"
+            )
+        place = output_place(self.out, "invertibility.png", (".png", ".svg", ".pdf"))
+        out, solver, flow = console(), self.chosen_solver(), opened.flow
+        images = self.images(opened, self.count).images.to(flow.device)
+        with Tasks(out) as task:
+            bar = task(f"{len(images)} images there and back, then Algorithm 1")
+            options = self.divisors, self.iterations, self.curve_images
+            found = verify(flow, images, solver, *options, bar)
+        back = found.reconstruction
+        _print_layers(out, found.layers)
+        facts = _print_check(out, flow, back.solution)
+        exact = f"{back.exact} of {len(images)} images byte for byte"
+        out.print(f"{exact}, mean ‖x − y‖² / D = {float(back.errors.mean()):.2e}")
+        for curve in found.curves:
+            name = f"Algorithm 1, {curve.label}, {curve.errors.shape[1]} images"
+            words = f"error {curve.centre[-1]:.2e} after {curve.iterations[-1]} steps"
+            out.print(f"{name}: {words}")
+        draw = partial(draw_error_curves, curves=found.curves, reached=found.reached)
+        path = write(out, place, render(draw, kind=place.suffix.lower()[1:]))
+        figures = {"picture": path, **facts, **found.to_dict()}
+        if facts["verified"] < facts["samples"]:
+            words = f"{back.solution.message}. The plot is in {path}. Use --solver auto."
+            raise FlawedResult(words, figures)
+        return figures
+
+    def _classifier(self, opened: OpenModel) -> dict[str, Any]:
+        model, fresh = opened.classifier, Verify(model=self.model)
+        for name in ("divisors", "iterations", "curve_images", "out"):
+            if getattr(self, name) != getattr(fresh, name):
+                raise ValueError(
+                    f"{self.model} is a classifier, for which no curves are drawn, so "
+                    f"--{name.replace('_', '-')} has no meaning"
+                )
+        out, solver, trips = console(), self.chosen_solver(), []
+        images = self.images(opened, self.count).images
+        with Tasks(out) as task:
+            for dtype in (torch.float64, torch.float32):
+                progress = task(f"features and back in {dtype}")
+                trips.append(round_trip(model, images, dtype, solver, progress=progress))
+        _print_layers(out, trips[0].layers)
+        for trip in trips:
+            out.print(str(trip), style="green" if trip.verified == trip.images else "red")
+        if trips[1].byte_exact < trips[0].byte_exact:
+            out.print(
+                "The residual check is about features. Their rounding grows on the way back, too "
+                "much for float32 here: take float64 (clf.double()) to get pictures back."
+            )
+        figures = {trip.precision: asdict(trip) for trip in trips}
+        lost = {trip.precision: trip.images - trip.verified for trip in trips}
+        failed = [f"{n} of {len(images)} inversions in {name}" for name, n in lost.items() if n]
+        if failed:
+            words = "use --solver auto" if self.solver != "auto" else "do not rely on these images"
+            raise FlawedResult(f"{' and '.join(failed)} are not verified: {words}", figures)
+        return figures
+
+
+class TuneStep(DataCommand, then="mintnet verify {model} --solver fixed-point --step {step:.6}"):
+    """Search for the step α = 1/d of Algorithm 1: d = 1 to 5 by 0.5, then by 0.05 near the best.
+
+    The paper prints the divisor d as α. In Algorithm 1, and everywhere in mintnet, α is the step.
+    The default solver needs no step; this is for --solver fixed-point.
+    """
+
+    count: Count = 16  # How many images, from the first on.
+
+    def run(self) -> dict[str, Any]:
+        steps = 120 if self.solver_steps is None else self.solver_steps
+        if steps < 1:
+            raise ValueError(f"--solver-steps is at least 1; got {steps}")
+        given = ["--solver"] * (self.solver != "auto") + ["--step"] * (self.step is not None)
+        if given:
+            words = f"leave out {', '.join(given)} (--solver-steps is the number of steps)"
+            raise ValueError(f"tune-step searches the step of Algorithm 1; {words}")
+        out, model = console(), self.open()
+        flow = model.flow
+        images = self.images(model, self.count).images.to(flow.device)
+
+        def report(trial: Trial) -> None:
+            out.print(f"d = {trial.divisor:<4g}  error {trial.error:.2e}", style="dim")
+
+        trials = tune_step(flow, images, steps, report)
+        best = trials[0]
+        out.print(
+            f"[bold]The best step is α = {best.step:.4f} = 1/{best.divisor:g}[/]: reconstruction "
+            f"error {best.error:.2e} after {steps} steps in each layer, {len(images)} images\n"
+            f"In the paper's way of writing, α = {best.divisor:g}: it prints the divisor. Here α "
+            f"is the step, as in Algorithm 1: --solver fixed-point --step {best.step:.4f}"
+        )
+        if best.error > 1e-6:
+            out.print("[yellow]No single step inverts this model well; the default solver does.[/]")
+        tried = [asdict(trial) for trial in trials]
+        return {**asdict(best), "images": len(images), "solver_steps": steps, "trials": tried}
+
+
+def _print_check(out: Console, flow: Flow, solution: Solution) -> dict[str, Any]:
+    """Say how the residual check of an inversion went, and give its figures back."""
+    facts = residual_check(flow.net, solution)
+    colour = "green" if facts["verified"] == facts["samples"] else "red"
+    line = f"[{colour}]{facts['verified']} of {facts['samples']} inversions verified[/]"
+    line += f": end-to-end residual {facts['end_to_end_residual']:.1e}"
+    if facts["worst_layer_residual"] is not None:
+        line += f", worst layer {facts['worst_layer_residual']:.1e} (layer {facts['worst_layer']})"
+    out.print(f"{line}, as shares of the largest |z|")
+    return facts
+
+
+def _print_layers(out: Console, rows: Sequence[LayerRow]) -> None:
+    columns = ("layer", "what it is", "steps (median)", "most", "worst residual", "failures")
+    cells = [
+        (r.number, r.name, f"{r.median_steps:g}", r.most_steps, f"{r.residual:.1e}", r.failures)
+        for r in rows
+    ]
+    print_table(out, "Layer by layer", columns, cells)

@@ -1,19 +1,19 @@
 """MODEL and IMAGE on the command line: weights with their data, and pictures for them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import avg_pool2d
 
 from mintnet.analysis.layers import class_names
 from mintnet.data import ImageData
 from mintnet.models import Classifier, Flow
 from mintnet.models.base import Model
 from mintnet.models.storage import locate, read_config
+from mintnet.training.data import images_for
 
 
 @dataclass(frozen=True)
@@ -67,24 +67,10 @@ class OpenModel:
         names = tuple(map(str, known.get("classes") or ()))
         return names if len(names) == classes else class_names(data or known.get("name"), classes)
 
-    def class_of(self, label: str | None) -> int | None:
-        """The number of a class that is given by its name or number."""
-        names = self.class_names()
-        if label is None or label in names:
-            return None if label is None else names.index(label)
-        if label.isdecimal() and int(label) < len(names):
-            return int(label)
-        raise ValueError(
-            f"--label {label}: the model has {len(names) or 'no'} classes"
-            + (f", 0 to {len(names) - 1} ({', '.join(names[:20])})" if names else "")
-        )
-
     def images(
         self, folder: Path | None, name: str | None = None, split: str = "test"
     ) -> ImageData:
         """Images for this model: from the folder given, or from where it was trained."""
-        from mintnet.training.data import images_for
-
         data = images_for(self.config, self.name, split, name, folder)
         if data.shape != self.model.shape or data.levels > self.model.levels:
             raise ValueError(
@@ -93,19 +79,20 @@ class OpenModel:
             )
         return data
 
-    def picture(self, name: str, data: Path | None = None) -> Tensor:
+    def picture(self, name: str, data: Path | None = None, shrink: int = 1) -> Tensor:
         """A picture (C, H, W) uint8: a place in a data set as test:7, or a file.
 
-        Files are read as those of a folder to train on: the central square, resized.
+        Files are read as those of a folder to train on: the central square, resized. H and W are
+        those of the model divided by ``shrink``, with means of pixels of an image of a data set.
         """
-        from mintnet.data.folder import read_picture
-
         path, (c, h, w) = Path(name).expanduser(), self.model.shape
         if path.is_file():
+            from mintnet.data.folder import read_picture
+
             if c not in (1, 3) or h != w:
                 raise ValueError(f"{self.name} takes images of shape {(c, h, w)}, no picture files")
-            pixels = torch.from_numpy(read_picture(path, h, grey=c == 1).copy())
-            return (pixels.double() * ((self.model.levels - 1) / 255)).round().to(torch.uint8)
+            pixels = torch.tensor(read_picture(path, h // shrink, grey=c == 1)).double()
+            return (pixels * ((self.model.levels - 1) / 255)).round().to(torch.uint8)
         *known, split, place = ("", "", *name.split(":"))
         if len(known) > 3 or split not in ("test", "train") or not place.isdecimal():
             raise ValueError(
@@ -115,7 +102,7 @@ class OpenModel:
         found = self.images(data, known[-1] or None, split)
         if int(place) >= len(found):
             raise ValueError(f"{name}: {found.name} has {split} images 0 to {len(found) - 1}")
-        return found.images[int(place)]
+        return avg_pool2d(found.images[int(place)].double(), shrink).round().to(torch.uint8)
 
 
 def open_model(name: str, device: str = "auto") -> OpenModel:

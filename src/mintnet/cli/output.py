@@ -1,31 +1,23 @@
 """Printing for people, and figures for programs."""
 
-from __future__ import annotations
-
+import csv
+import io
 import json
 import math
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from mintnet.figures import save_picture
 from mintnet.files import is_special, write_bytes
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-    from mintnet.analysis.layers import LayerRow
-    from mintnet.bijections import Bijection
-    from mintnet.solvers import Solution
-
-PLOTS = (".png", ".svg", ".pdf")
-"""What plots can be written as."""
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 """What pictures of images can be written as."""
@@ -61,10 +53,7 @@ def print_table(out: Console, title: str, columns: Sequence[str], rows: Sequence
 def output_place(
     given: Path | None, default: str, kinds: Sequence[str] = (), option: str = "--out"
 ) -> Path:
-    """Where to write, checked before the work begins: as given, else by default, numbered if taken.
-
-    ``kinds`` are the endings that the name may have; any if there are none.
-    """
+    """Where to write, checked before the work: as given, else by default, numbered if taken."""
     path, numbers = given or Path(default), count(2)
     while given is None and path.exists():
         path = path.with_stem(f"{Path(default).stem}-{next(numbers)}")
@@ -72,36 +61,35 @@ def output_place(
         raise ValueError(f"{option} is a {', '.join(kinds)} file; got {path}")
     try:
         whole = path.expanduser()
-        folder = whole.absolute().parent
-        while not folder.exists():
-            folder = folder.parent
+        folder = next(parent for parent in whole.absolute().parents if parent.exists())
         if whole.is_dir():
             raise IsADirectoryError
         if not is_special(whole):
             with tempfile.TemporaryFile(dir=folder):  # permissions alone do not tell
                 pass
     except (OSError, RuntimeError):  # RuntimeError: there is no such user's home
-        raise ValueError(
-            f"{option} {path} cannot be written; name a file in a folder of yours"
-        ) from None
+        words = f"{option} {path} cannot be written; name a file in a folder of yours"
+        raise ValueError(words) from None
     return path
 
 
-def write(out: Console, path: Path, content: Image | bytes, about: str = "") -> Path:
-    """Write a picture or a file, whole or not at all, and print its name: also if it replaces one.
-
-    ``about`` is printed behind the name.
-    """
+def write(out: Console, path: Path, content: Any, about: str = "") -> Path:
+    """Write bytes, figures or a picture, whole or not at all; print the name and words about it."""
     path = path.expanduser()
     words = f"replaced {strong(path)}" if path.is_file() else strong(path)
-    if isinstance(content, bytes):
-        write_bytes(path, content)
+    if isinstance(content, bytes | dict):
+        write_bytes(path, content if isinstance(content, bytes) else to_json(content))
     else:
-        from mintnet.figures import save_picture
-
         save_picture(content, path)
     out.print(words + escape(about))
     return path
+
+
+def to_csv(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> bytes:
+    """A table with a header."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([names, *rows])
+    return text.getvalue().encode()
 
 
 def to_json(figures: dict[str, Any]) -> bytes:
@@ -109,65 +97,29 @@ def to_json(figures: dict[str, Any]) -> bytes:
     return json.dumps(_plain(figures), indent=1, ensure_ascii=False).encode() + b"\n"
 
 
-def print_check(out: Console, net: Bijection, solution: Solution) -> dict[str, Any]:
-    """Say how the residual check of an inversion went, and give its figures back."""
-    from mintnet.analysis import residual_check
-
-    facts = residual_check(net, solution)
-    colour = "green" if facts["verified"] == facts["samples"] else "red"
-    line = f"[{colour}]{facts['verified']} of {facts['samples']} inversions verified[/]"
-    line += f": end-to-end residual {facts['end_to_end_residual']:.1e}"
-    if facts["worst_layer_residual"] is not None:
-        line += f", worst layer {facts['worst_layer_residual']:.1e} (layer {facts['worst_layer']})"
-    out.print(f"{line}, as shares of the largest |z|")
-    return facts
-
-
-def print_layers(out: Console, rows: Sequence[LayerRow]) -> None:
-    """The layers of an inversion as a table."""
-    columns = ("layer", "what it is", "steps (median)", "most", "worst residual", "failures")
-    cells = [
-        (r.number, r.name, f"{r.median_steps:g}", r.most_steps, f"{r.residual:.1e}", r.failures)
-        for r in rows
-    ]
-    print_table(out, "Layer by layer", columns, cells)
-
-
-class Tasks:
+class Tasks(Progress):
     """One task after another: a bar on a terminal, elsewhere plain lines every few seconds."""
 
     SECONDS = 5.0
 
     def __init__(self, out: Console) -> None:
-        self.out = out
-
-    def __enter__(self) -> Tasks:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-        quiet = not self.out.is_terminal
-        self.bar = Progress(*columns, console=self.out, transient=True, disable=quiet)
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+        columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+        super().__init__(*columns, console=out, transient=True, disable=not out.is_terminal)
 
     def __call__(self, words: str) -> Callable[[int, int], None]:
         """Begin a task; gives what to call with how much is done and how much there is."""
-        for task in self.bar.task_ids:
-            self.bar.remove_task(task)
-        if not self.out.is_terminal:
-            self.out.print(words, style="dim", markup=False)
-        task, told = self.bar.add_task(words, total=None), time.monotonic()
+        for old in self.task_ids:
+            self.remove_task(old)
+        task, told = self.add_task(words, total=None), time.monotonic()
+        if self.disable:
+            self.console.print(words, style="dim", markup=False)
 
         def progress(done: int, total: int) -> None:
             nonlocal told
-            self.bar.update(task, completed=done, total=total)
-            now = time.monotonic()
-            if not self.out.is_terminal and now - told > self.SECONDS and done < total:
-                told = now
-                self.out.print(f"{words}: {100 * done / total:.0f} %", style="dim", markup=False)
+            self.update(task, completed=done, total=total)
+            if self.disable and time.monotonic() - told > self.SECONDS and done < total:
+                told, share = time.monotonic(), f"{100 * done / total:.0f} %"
+                self.console.print(f"{words}: {share}", style="dim", markup=False)
 
         return progress
 

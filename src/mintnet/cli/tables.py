@@ -1,11 +1,9 @@
 """`mintnet train table.csv`, and `sample`, `score`, `evaluate`, `report` of such a model."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,11 +13,11 @@ import tyro
 from numpy.typing import NDArray
 
 from mintnet.analysis.overview import Headline, Overview
-from mintnet.cli.command import Command, Count, File, Model, check_positive
+from mintnet.cli.command import Command, Count, File, Model
 from mintnet.cli.model import open_model
-from mintnet.cli.output import console, output_place, write
-from mintnet.cli.report import write_page
-from mintnet.cli.train import RUN
+from mintnet.cli.output import console, output_place, to_csv, write
+from mintnet.cli.train import RUN, write_page
+from mintnet.figures.style import LIGHT, saved, styled_figure
 from mintnet.models import TableModel
 from mintnet.tables import check_rows, fit_table
 
@@ -28,8 +26,7 @@ Table = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="TABLE.csv")
 OwnTable = Annotated[
     tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="TABLE.csv", help_behavior_hint="")
 ]
-SHOWN = 12
-"""Columns in the picture of the report, at most."""
+SHOWN = 12  # columns in the picture of the report, at most
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> tuple[list[str], Rows]:
@@ -42,11 +39,8 @@ def read_table(path: Path, columns: list[str] | None = None) -> tuple[list[str],
     try:
         text = path.expanduser().read_text(encoding="utf-8-sig")
         separator = max(",;\t", key=text.partition("\n")[0].count)
-        lines = [
-            (number, cells)
-            for number, cells in enumerate(csv.reader(io.StringIO(text), delimiter=separator), 1)
-            if any(cell.strip() for cell in cells)
-        ]
+        parsed = enumerate(csv.reader(io.StringIO(text), delimiter=separator), 1)
+        lines = [(number, cells) for number, cells in parsed if any(map(str.strip, cells))]
     except UnicodeDecodeError:
         raise ValueError(f"{path} is not a CSV file in UTF-8") from None
     except csv.Error as error:
@@ -62,17 +56,17 @@ def read_table(path: Path, columns: list[str] | None = None) -> tuple[list[str],
     columns = names if columns is None else columns
     if missing := [name for name in columns if name not in names]:
         raise ValueError(f"{path} lacks the column {missing[0]!r} that the model was trained on")
-    places = [names.index(name) for name in columns]
     rows = np.empty((len(lines) - header, len(columns)))
     for index, (number, cells) in enumerate(lines[header:]):
         if len(cells) != len(names):
             raise ValueError(f"{path}, row {number}: {len(cells)} cells, expected {len(names)}")
-        for column, place in enumerate(places):
-            value = _number(cell := cells[place])
+        known = dict(zip(names, map(str.strip, cells), strict=True))
+        for column, name in enumerate(columns):
+            value = _number(known[name])
             if value is None:
-                what = f"{cell.strip()!r} is no finite number" if cell.strip() else "is missing"
+                what = f"{known[name]!r} is no finite number" if known[name] else "is missing"
                 raise ValueError(
-                    f"{path}, row {number}, column {names[place]!r}: {what}; every cell must be a "
+                    f"{path}, row {number}, column {name!r}: {what}; every cell must be a "
                     "number: leave the row or the column out, or write text as numbers"
                 )
             rows[index, column] = value
@@ -87,31 +81,16 @@ def _number(cell: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def score_rows(model: TableModel, rows: Rows) -> Rows:
-    """log p of each row, in nats, (n,)."""
-    found: Rows = model.log_prob(torch.tensor(rows)).numpy()
-    return found
+def _nine_digits(rows: Rows) -> Iterator[list[str]]:
+    return ([f"{value:.9g}" for value in row] for row in rows)
 
 
-def to_csv(names: list[str], rows: Rows) -> bytes:
-    """A table with a header; numbers to nine significant digits."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows([f"{value:.9g}" for value in row] for row in rows)
-    return text.getvalue().encode()
-
-
-@dataclass(kw_only=True)
-class Train(Command):
+class Train(Command, then="mintnet sample {run} --out new.csv, or mintnet report {run}"):
     """Fit a density to the rows of a CSV file whose cells are all numbers, in about a minute."""
 
-    table: Table
-    """The table; its first row may be a header."""
-    run_folder: RUN = None
-    """The model folder, new or empty; runs/TABLE if not given."""
-    seed: int = 0
-    """Of everything that is drawn; the same seed and table give the same model."""
+    table: Table  # The table; its first row may be a header.
+    run_folder: RUN = None  # The model folder, new or empty; runs/TABLE if not given.
+    seed: int = 0  # Of all that is drawn; the same seed and table give the same model.
 
     def run(self) -> dict[str, Any]:
         folder = self.run_folder or Path("runs", self.table.stem)
@@ -119,27 +98,20 @@ class Train(Command):
             raise ValueError(f"{folder} is there already and not empty; name another folder")
         names, rows = read_table(self.table)
         check_rows(rows, names)
-        out = console()
-        size = f"{len(rows):,} rows of {len(names)} columns"
+        out, size = console(), f"{len(rows):,} rows of {len(names)} columns"
         out.print(f"fitting a density to {size}", style="dim")
         model = fit_table(rows, names, seed=self.seed)
         figures = {"rows": len(rows), "held_out_nats": model.held_out, "seed": self.seed}
         model.save(folder, data={"table": str(self.table.absolute())}, **figures)
-        out.print(
-            f"{folder}: {size}, {model.held_out:.3f} nats a row on rows that were held out",
-            markup=False,
-        )
-        new = f"mintnet sample {folder} --out new.csv"
-        out.print(f"Next: {new}, or mintnet report {folder}", style="dim", markup=False)
+        words = f"{model.held_out:.3f} nats a row on rows that were held out"
+        out.print(f"{folder}: {size}, {words}", markup=False)
         return {"run": folder, **figures}
 
 
-@dataclass(kw_only=True)
 class TableCommand(Command):
     """A command about a model of a table."""
 
-    model: Model
-    """The folder that `mintnet train TABLE.csv` has made."""
+    model: Model  # The folder that `mintnet train TABLE.csv` has made.
 
     def open(self) -> tuple[TableModel, dict[str, Any]]:
         """The model and what was saved with it."""
@@ -151,66 +123,55 @@ class TableCommand(Command):
             )
         return found.model, found.config
 
-    def rows(self, table: Path | None) -> tuple[TableModel, dict[str, Any], Path, Rows]:
-        """The model with what was saved, and a table of its columns: by default its own."""
-        model, config = self.open()
-        path = table or Path(config["data"]["table"])
-        rows = read_table(path, model.columns)[1]
-        if not len(rows):
-            raise ValueError(f"{path} has a header and no rows")
-        return model, config, path, rows
+
+def scored(model: TableModel, path: Path) -> tuple[Rows, Rows]:
+    """The rows of a table with the columns of the model, and log p of each in nats, (n,)."""
+    rows = read_table(path, model.columns)[1]
+    if not len(rows):
+        raise ValueError(f"{path} has a header and no rows")
+    return rows, model.log_prob(torch.tensor(rows)).numpy()
 
 
-@dataclass(kw_only=True)
 class Sample(TableCommand):
     """Draw new rows from a model of a table, each a verified inverse, into a CSV file."""
 
-    count: Count = 1000
-    """How many rows."""
-    out: File = None
-    """The CSV file; samples.csv if not given, numbered if that is taken."""
-    seed: int = 0
-    """Of the draws."""
+    count: Count = 1000  # How many rows.
+    out: File = None  # The CSV file; samples.csv if not given, numbered if that is taken.
+    seed: int = 0  # Of the draws.
 
     def run(self) -> dict[str, Any]:
-        check_positive(count=self.count)
         place = output_place(self.out, "samples.csv", [".csv"])
         model, _ = self.open()
         rows = model.sample(self.count, self.seed).numpy()
-        write(console(), place, to_csv(model.columns, rows), f": {self.count:,} rows")
+        write(console(), place, to_csv(model.columns, _nine_digits(rows)), f": {self.count:,} rows")
         return {"out": place, "rows": self.count, "seed": self.seed}
 
 
-@dataclass(kw_only=True)
 class Score(TableCommand):
     """How likely each row of a table is under a model: a CSV file with a row for each."""
 
-    table: Table
-    """The table, with the columns of the model."""
-    out: File = None
-    """The CSV file; scores.csv if not given, numbered if that is taken."""
+    table: Table  # The table, with the columns of the model.
+    out: File = None  # The CSV file; scores.csv if not given, numbered if that is taken.
 
     def run(self) -> dict[str, Any]:
-        place = output_place(self.out, "scores.csv", [".csv"])
-        model, _, _, rows = self.rows(self.table)
-        nats = score_rows(model, rows)
+        place, out = output_place(self.out, "scores.csv", [".csv"]), console()
+        rows, nats = scored(self.open()[0], self.table)
         least = int(nats.argmin())
-        out = console()
         out.print(f"mean {nats.mean():.3f} nats; least likely: row {least + 1}, {nats[least]:.3f}")
-        write(out, place, to_csv(["log_likelihood"], nats[:, None]), f": {len(rows):,} rows")
+        sheet = to_csv(["log_likelihood"], _nine_digits(nats[:, None]))
+        write(out, place, sheet, f": {len(rows):,} rows")
         return {"out": place, "rows": len(rows), "nats": float(nats.mean()), "least": least + 1}
 
 
-@dataclass(kw_only=True)
 class Evaluate(TableCommand):
     """The mean log-likelihood of the rows of a table under a model, with its standard error."""
 
-    table: OwnTable = None
-    """The table; the one that the model was trained on if not given."""
+    table: OwnTable = None  # The table; the one that the model was trained on if not given.
 
     def run(self) -> dict[str, Any]:
-        model, _, path, rows = self.rows(self.table)
-        nats = score_rows(model, rows)
+        model, config = self.open()
+        path = self.table or Path(config["data"]["table"])
+        rows, nats = scored(model, path)
         error = float(nats.std() / len(nats) ** 0.5)
         words = f"{nats.mean():.4f} ± {error:.4f} nats a row on {len(rows):,} rows of {path.name}"
         own = " (rows that it was trained on)" if self.table is None else ""
@@ -218,37 +179,30 @@ class Evaluate(TableCommand):
         return {"nats": float(nats.mean()), "standard_error": error, "rows": len(rows)}
 
 
-@dataclass(kw_only=True)
 class Report(TableCommand):
     """Write one self-contained HTML page about a model of a table."""
 
-    table: OwnTable = None
-    """Rows to compare with; those that the model was trained on if not given."""
-    out: File = None
-    """The page; report.html in the model folder if not given."""
-    seed: int = 0
-    """Of the rows that are drawn."""
+    table: OwnTable = None  # Rows to compare with; those of the training if not given.
+    out: File = None  # The page; report.html in the model folder if not given.
+    seed: int = 0  # Of the rows that are drawn.
 
     def run(self) -> dict[str, Any]:
-        model, config, path, rows = self.rows(self.table)
+        model, config = self.open()
+        path = self.table or Path(config["data"]["table"])
         place = output_place(self.out or Path(self.model) / "report.html", "")
+        rows, nats = scored(model, path)
         drawn = model.sample(max(1000, len(rows)), self.seed).numpy()
-        nats, held = score_rows(model, rows), config.get("held_out_nats", math.nan)
+        about = "Rows of the table, and rows drawn from the model."
+        held = f"{config.get('held_out_nats', math.nan):.3f}"
         found = Overview(
             f"{Path(self.model).name}: a density of {len(model.columns)} columns",
             f"Rows: {path}, {len(rows):,} of them. Every sample is a verified inverse.",
             headlines=[
-                Headline(f"{held:.3f}", "nats a row, held out", "the mean over the flows"),
+                Headline(held, "nats a row, held out", "the mean over the flows"),
                 Headline(f"{nats.mean():.3f}", "nats a row", f"of {path.name}"),
                 Headline(f"{len(model.flows)}", "flows", "whose densities are averaged"),
             ],
-            gallery=[
-                (
-                    "Columns",
-                    "Rows of the table, and rows drawn from the model.",
-                    _histograms(model.columns, rows, drawn),
-                ),
-            ],
+            gallery=[("Columns", about, _histograms(model.columns, rows, drawn))],
             configuration={"model": {k: v for k, v in config.items() if k != "flows"}},
         )
         return write_page(console(), place, found)
@@ -256,22 +210,18 @@ class Report(TableCommand):
 
 def _histograms(names: list[str], rows: Rows, drawn: Rows) -> bytes:
     """Each column of a table beside the same column of samples, as a PNG file."""
-    from mintnet.figures.style import LIGHT, saved, styled_figure
-
     shown = min(len(names), SHOWN)
     across = min(3, shown)
     down = math.ceil(shown / across)
+    table, samples = LIGHT.colours[:2]
     with styled_figure(LIGHT, (3.4 * across, 2.4 * down)) as figure:
         for place in range(shown):
             axes = figure.add_subplot(down, across, place + 1)
-            low, high = np.quantile(
-                np.concatenate([rows[:, place], drawn[:, place]]), [0.002, 0.998]
-            )
-            bins = np.linspace(low, high, 31)
-            bars: dict[str, Any] = {"bins": bins, "density": True}
-            table, samples = LIGHT.colours[:2]
-            axes.hist(rows[:, place], color=table, alpha=0.45, label="table", **bars)
-            axes.hist(drawn[:, place], color=samples, histtype="step", label="samples", **bars)
+            both = rows[:, place], drawn[:, place]
+            low, high = np.quantile(np.concatenate(both), [0.002, 0.998])
+            bins = np.linspace(low, high, 31).tolist()
+            axes.hist(both[0], bins, density=True, color=table, alpha=0.45, label="table")
+            axes.hist(both[1], bins, density=True, color=samples, histtype="step", label="samples")
             axes.set_title(names[place])
             axes.set_yticks([])
             if place == 0:

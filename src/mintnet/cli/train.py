@@ -1,36 +1,47 @@
-"""mintnet train: train a preset on its data; the options are the fields of `Recipe`."""
+"""`mintnet train`, `evaluate` and `report`: a model from its first step to a page about it."""
 
-from __future__ import annotations
-
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass, is_dataclass, make_dataclass
+from contextlib import suppress
+from dataclasses import is_dataclass, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
+import torch
 import tyro
+from rich.console import Console
+from rich.markup import escape
 
-from mintnet.cli.command import Command
-from mintnet.cli.output import console
-
-if TYPE_CHECKING:
-    from mintnet.training.recipe import Recipe
+from mintnet import training
+from mintnet.analysis import Overview, overview
+from mintnet.analysis.layers import kind_of
+from mintnet.analysis.origin import machine
+from mintnet.cli.command import Command, DataCommand, DataOptions, File, Model, Name, Whole
+from mintnet.cli.model import OpenModel, open_model
+from mintnet.cli.output import Tasks, console, output_place, write
+from mintnet.data import ImageData
+from mintnet.figures import build_page, evaluation_picture
+from mintnet.models import Flow
+from mintnet.models.classifier import ImageClassifier
+from mintnet.precision import true_float32
+from mintnet.schema import read_json
+from mintnet.training import Devices
+from mintnet.training.recipe import OPTIONS, RECIPES, TYPES, Recipe
 
 RUN = Annotated[
     Path | None,
     tyro.conf.arg(name="run", metavar="DIR", help_behavior_hint="(default: runs/PRESET)"),
 ]
-PRESET = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PRESET")]
 
 
-@dataclass(kw_only=True)
-class Train(Command):
+class Train(Command, then="mintnet report {run}"):
     """Train a preset on its data; mintnet train PRESET --help shows the values that it uses.
 
     The run folder gets the weights (last and best), the metrics, samples and all that --resume
     needs. Options left out are the preset's, or those of the run that is resumed.
     """
 
-    preset: PRESET
+    preset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PRESET")]
     """digits, mnist, cifar10, imagenet32, or folder for pictures of your own; classifiers:
     digits-classifier, mnist-classifier, cifar10-classifier, mnist-resnet, cifar10-resnet."""
     run_folder: RUN = None
@@ -38,70 +49,52 @@ class Train(Command):
     resume: bool = False
     """Go on with the run in the folder, or begin one; with a larger --epochs it is extended."""
 
-    then = "mintnet report {run}"
-
     @staticmethod
-    def for_arguments(arguments: Sequence[str]) -> type[Train]:
+    def for_arguments(arguments: Sequence[str]) -> type["Train"]:
         """The command with all options, showing the values of the preset in the arguments."""
-        from mintnet.training.recipe import OPTIONS, RECIPES, Recipe
-
         preset = next((word for word in arguments if word in RECIPES), "")
         recipe = RECIPES[preset] if preset else Recipe("")
         groups: dict[str, list[Any]] = {}
         for name, entry in OPTIONS.items():
             groups.setdefault(entry.metadata["group"], []).append(_option(name, recipe))
-        flat: Any = tyro.conf.OmitArgPrefixes
-        inner = [
-            (
-                f"{group}_",
-                Annotated[flat[make_dataclass(group, options)], tyro.conf.arg(name=group)],
-            )
-            for group, options in groups.items()
-            if group != "run"
-        ]
-        made = make_dataclass("Train", [*groups["run"], *inner], bases=(Train,), kw_only=True)
+        fields, flat = groups.pop("run"), tyro.conf.OmitArgPrefixes
+        for group, options in groups.items():
+            kind: Any = make_dataclass(group, options)
+            fields.append((f"{group}_", Annotated[flat[kind], tyro.conf.arg(name=group)]))
+        made = make_dataclass("Train", fields, bases=(Train,), kw_only=True)
         made.__doc__ = Train.__doc__
         return made
 
     def run(self) -> dict[str, Any]:
         """Train, and return the run's figures."""
-        from mintnet.training import Progress, is_first_process, train
-        from mintnet.training.recipe import OPTIONS
-
         groups = [value for value in vars(self).values() if is_dataclass(value)]
         options = {n: v for group in (self, *groups) for n, v in vars(group).items()}
         given = {n: v for n, v in options.items() if n in OPTIONS and v is not False}
-        out = console()
-        figures = train(
-            self.preset,
-            self.run_folder or Path("runs", self.preset),
-            resume=self.resume,
-            progress=Progress(out),
-            **given,
-        )
-        if is_first_process():
-            out.print(_summary(figures), markup=False)
-        return figures
+        out, folder = console(), self.run_folder or Path("runs", self.preset)
+        bar = training.Progress(out)
+        found = training.train(self.preset, folder, resume=self.resume, progress=bar, **given)
+        if training.is_first_process():
+            best, steps = found["best"], found["steps"]
+            taken = f"{steps} step{'s' * (steps != 1)} in {found['seconds']:.0f} s of training"
+            if best is not None:
+                taken += f", best validation {found['figure']} {best:.3f} at {found['best_step']}"
+            out.print(f"{found['run']}: {taken}", markup=False)
+        return found
 
 
 def _option(name: str, recipe: Recipe) -> tuple[str, Any, Any]:
     """A field of the command for a field of the recipe: None, or False for a flag, is not given."""
-    from mintnet.training.recipe import OPTIONS, TYPES
-
-    about, value = OPTIONS[name].metadata, getattr(recipe, name)
-    aliases = [about["alias"]] if about["alias"] else None
-    if TYPES[name] is bool:
-        return name, Annotated[bool, tyro.conf.arg(help=about["help"], aliases=aliases)], False
+    about, value, kind = OPTIONS[name].metadata, getattr(recipe, name), TYPES[name]
+    options: dict[str, Any] = {"help": about["help"]}
+    options["aliases"] = [about["alias"]] if about["alias"] else None
+    if kind is bool:
+        return name, Annotated[bool, tyro.conf.arg(**options)], False
     words = about["shown"] if value is None else value
     if isinstance(value, tuple):
         words = " ".join(map(str, value)) or "none"
-    arg = tyro.conf.arg(
-        help=about["help"],
-        help_behavior_hint=f"(default: {words})",
-        aliases=aliases,
-        metavar=_metavar(TYPES[name]),
-    )
-    return name, Annotated[TYPES[name] | None, arg], None
+    hint = f"(default: {words})"
+    arg = tyro.conf.arg(help_behavior_hint=hint, metavar=_metavar(kind), **options)
+    return name, Annotated[kind | None, arg], None
 
 
 def _metavar(kind: Any) -> str:
@@ -111,14 +104,112 @@ def _metavar(kind: Any) -> str:
     inner = [part for part in get_args(kind) if part is not type(None)]
     if get_origin(kind) is tuple:
         return f"{_metavar(inner[0])} ..."
-    if inner:
-        return _metavar(inner[0])
-    return {int: "INT", float: "FLOAT"}.get(kind, "TEXT")
+    return _metavar(inner[0]) if inner else {int: "INT", float: "FLOAT"}.get(kind, "TEXT")
 
 
-def _summary(figures: dict[str, Any]) -> str:
-    best, steps, seconds = figures["best"], figures["steps"], figures["seconds"]
-    name, at = figures["figure"], figures["best_step"]
-    held = "" if best is None else f", best validation {name} {best:.3f} at {at}"
-    taken = f"{steps} step{'s' * (steps != 1)} in {seconds:.0f} s of training"
-    return f"{figures['run']}: {taken}{held}"
+class Evaluate(DataOptions, Command, then="mintnet report {model}"):
+    """How good a model is on a whole set of images: bits per dimension, or accuracy.
+
+    Density models: mean bits per dimension with its standard error; the dequantization noise of
+    an image depends on seed, draw and its place alone. Classifiers: accuracy, confusion,
+    calibration, and a picture with the most confident mistakes. Computed in float32 whatever the
+    training precision was.
+    """
+
+    model: Model  # A run folder, a saved model folder or the name of a shipped model.
+    draws: int = 1  # Dequantization draws for each image.
+    bound: Literal["mean", "importance"] = "mean"
+    """Mean over draws, or the tighter bound: the logarithm of the mean likelihood."""
+    count: Annotated[int | None, tyro.conf.arg(aliases=["-n"])] = None
+    """How many images, from the first on; all if not given."""
+    seed: int = 0  # Of the dequantization noise.
+    batch_size: int = 100  # Images at a time, on each device; figures do not depend on it.
+    devices: Name = None  # A number, or auto for all there are.
+    nodes: Whole = None  # Machines.
+    accelerator: Literal["auto", "cpu", "cuda", "gpu", "mps"] = "auto"  # Kind of device.
+    out: File = None  # The picture about a classifier; evaluation.png, numbered, if not given.
+
+    def run(self) -> dict[str, Any]:
+        opened = open_model(self.model, "cpu")  # `evaluate` moves it
+        flow = isinstance(opened.model, Flow)
+        if flow and self.out is not None:
+            raise ValueError("--out is for classifiers; a density model has no picture here")
+        if not flow and self.draws != 1:
+            raise ValueError(
+                f"{self.model} is a classifier: its images get no noise, so --draws has no meaning"
+            )
+        if not flow:
+            self.out = output_place(self.out, "evaluation.png", [".png"])
+        data = self.images(opened, self.count)
+        devices = Devices(self.devices, self.nodes, self.accelerator)
+        precision = str(opened.model.dtype).removeprefix("torch.")
+        known = {"data": data.name, "split": self.split, "precision": precision}
+        return known | (self._density if flow else self._classifier)(opened, data, devices)
+
+    def _density(self, opened: OpenModel, data: ImageData, devices: Devices) -> dict[str, Any]:
+        options: dict[str, Any] = {"draws": self.draws, "seed": self.seed, "bound": self.bound}
+        options |= {"batch_size": self.batch_size, "devices": devices}
+        result = training.evaluate(opened.flow, data, **options)
+        if training.is_first_process():
+            words = f"{self.model}: {result.bits_per_dim:.4f} ± {result.standard_error:.4f} bits "
+            words += f"per dimension on {result.images:,} {self.split} images of {data.name}, "
+            words += f"{result.draws} dequantization draw{'s' * (result.draws > 1)} each"
+            console().print(words, markup=False)
+        with true_float32():  # as `evaluate` computes
+            where = machine(torch.device("cuda" if devices.cuda else "cpu"))
+        return {**result.to_dict(), "machine": where}
+
+    def _classifier(self, opened: OpenModel, data: ImageData, devices: Devices) -> dict[str, Any]:
+        assert isinstance(opened.model, ImageClassifier) and self.out is not None
+        found = training.evaluate(opened.model, data, batch_size=self.batch_size, devices=devices)
+        figures: dict[str, Any] = found.to_dict()
+        if not training.is_first_process():
+            return figures
+        share, of = 100 * found.accuracy, f"{len(data):,} {self.split} images of {data.name}"
+        out, names = console(), opened.class_names(data.name)
+        words = f"{share:.2f} % right (± {100 * found.standard_error:.2f}), {figures['errors']:,} "
+        words += f"mistakes in {of}; cross entropy {found.nats:.4f} nats, calibration error "
+        out.print(f"{words}{100 * found.calibration.error:.2f} %", markup=False)
+        title = f"{self.model}: {share:.2f} % of {of} are right"
+        picture = evaluation_picture(found, data.images, data.levels, names, title)
+        about = ": confusion, reliability and the most confident mistakes"
+        return {**figures, "picture": write(out, self.out, picture, about)}
+
+
+class Report(DataCommand, then="open {report} in a browser"):
+    """Write one self-contained HTML page about a run or a model: everything there is to see."""
+
+    out: File = None  # The page; report.html in the run or model folder if not given.
+    samples: int = 64  # Images to draw.
+    seed: int = 0  # Of everything that is drawn.
+
+    def run(self) -> dict[str, Any]:
+        out, model = console(), self.open()
+        folder, here = model.run or model.folder, Path(f"{model.label}-report.html")
+        mine = Path(model.name).expanduser().exists() and os.access(folder, os.W_OK)
+        path = output_place(self.out or (folder / "report.html" if mine else here), "")
+        return write_page(out, path, self.collect(out, model))
+
+    def collect(self, out: Console, model: OpenModel) -> Overview:
+        """Everything for the page."""
+        data, run = self.images(model), model.run
+        title = f"{model.label}: {kind_of(model.model)} for {data.name}"
+        options = self.samples, self.seed, self.chosen_solver()
+        with Tasks(out) as task:
+            found = overview(model.model, data, title, run, *options, stage=task)
+        part = f"the {self.split} part of {data.name}, {len(data):,} of them"
+        found.subtitle = f"Weights: {model.folder}; images: {part}."
+        found.configuration = {"model": model.config}
+        if run is not None:
+            with suppress(OSError, ValueError):  # a run may have metrics alone
+                found.configuration["run"] = read_json(run / "run.json", dict)
+        return found
+
+
+def write_page(out: Console, path: Path, found: Overview) -> dict[str, Any]:
+    """Write the page and say where it is."""
+    page = build_page(found).encode()
+    for item in found.headlines:
+        note = f"  [dim]{escape(item.note)}[/]" if item.note else ""
+        out.print(f"{item.value:>12}  {item.label}{note}")
+    return {"report": write(out, path, page), **found.to_dict()}

@@ -207,7 +207,7 @@ class Flow(Model):
 
     def given(self, context: Tensor | None) -> Bijection:
         """The network, for samples with a context where there is one."""
-        return self.net.given(context)
+        return self.net if context is None else self.net.given(context)
 
     def encode(self, images: Tensor, *, labels: Labels = None) -> Tensor:
         """z of the centres of the images' bins."""

@@ -84,10 +84,8 @@ class Network(Chain):
     def __len__(self) -> int:
         return len(self.chain)
 
-    def given(self, context: Tensor | None) -> Bijection:
+    def given(self, context: Tensor) -> Chain:
         """The network for samples with this context, (batch, classes); it shares its weights."""
-        if context is None:
-            return self
         parts = self.leaves()
         return Chain(*(p.given(context) if isinstance(p, MixtureLayer) else p for p in parts))
 

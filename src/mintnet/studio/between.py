@@ -1,21 +1,27 @@
 """Between: from one picture to another through code space, and the 8 × 8 between four."""
 
-from __future__ import annotations
-
 import math
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
 import torch
 from PIL import Image
+from torch import Tensor
 
 from mintnet.analysis import codes_between
 from mintnet.figures import image_grid
-from mintnet.studio.catalogue import Catalogue, shown
-from mintnet.studio.parts import PROGRESS, opened, picture_input, picture_output, show_code, told
+from mintnet.models import Flow
+from mintnet.studio import parts
+from mintnet.studio.parts import PROGRESS, Catalogue, picture_input, picture_output, told
 
 FRAMES = 9
+Mix = Callable[[Flow, Tensor], Tensor]
+ANGLES = [math.pi / 2 * k / (FRAMES - 1) for k in range(FRAMES)]
+CODE = """{}
+from mintnet.analysis import interpolate
+images = mintnet.data.load('mnist', 'test').images   # or your own, uint8
+pictures = interpolate(flow, images[:4])   # 64, the four in the corners"""
 
 
 def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
@@ -23,83 +29,56 @@ def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
     with gr.Row():
         first, second = picture_input("From", 0), picture_input("To", 1)
     button = gr.Button("Between two", variant="primary", elem_id="between")
-    frames = gr.State([])
-    status = gr.Markdown()
+    frames, status = gr.State([]), gr.Markdown()
     place = gr.Slider(0, 1, 0.5, step=1 / (FRAMES - 1), label="From one to the other")
     picture, strip = picture_output("The picture at the slider"), picture_output("All of them")
-    inputs = [model, *first, *second]
-    outputs = [frames, status, picture, strip]
-    button.click(told(partial(between_two, catalogue)), [*inputs, place], outputs)
+    inputs, outputs = [model, *first, *second], [frames, status, picture, strip]
+    button.click(told(between_two, catalogue), [*inputs, place], outputs)
     place.change(_at, [frames, place], picture, show_progress="hidden")
     with gr.Accordion("Two more corners: Fig. 2 of the paper", open=False):
         with gr.Row():
             third, fourth = picture_input("Below the first", 2), picture_input("Below the other", 3)
         more = gr.Button("Between four", elem_id="between-four")
         square = picture_output("The 8 × 8 pictures between four")
-        more.click(told(partial(between_four, catalogue)), [*inputs, *third, *fourth], square)
-    show_code(_code, [model])
+        more.click(told(between_four, catalogue), [*inputs, *third, *fourth], square)
+    parts.show_code(lambda name: CODE.format(parts.opened(name)), [model])
 
 
 def between_two(
-    catalogue: Catalogue,
-    name: str,
-    *places: Any,
-    progress: gr.Progress = PROGRESS,
-) -> tuple[list[Image.Image], str, Image.Image | None, Image.Image]:
+    catalogue: Catalogue, name: str, *places: Any, progress: gr.Progress = PROGRESS
+) -> tuple[Any, ...]:
     """z = cos φ z₁ + sin φ z₂ of the normal codes, φ from 0 to π/2; both ends come back exactly."""
+
+    def mix(flow: Flow, codes: Tensor) -> Tensor:
+        a, b = flow.base.to_normal(codes)
+        mixed = torch.stack([math.cos(phi) * a + math.sin(phi) * b for phi in ANGLES])
+        return flow.base.from_normal(mixed)
+
     *choices, place = places
-    flow = catalogue.open(name).flow
-    ends = [catalogue.picture(name, *choices[k : k + 2]) for k in (0, 2)]
-    labels = _labels(flow, ends)
-    with torch.no_grad():
-        a, b = flow.base.to_normal(flow.encode(torch.stack(ends).to(flow.device), labels=labels))
-        angles = [math.pi / 2 * k / (FRAMES - 1) for k in range(FRAMES)]
-        z = flow.base.from_normal(torch.stack([math.cos(t) * a + math.sin(t) * b for t in angles]))
-        label = None if labels is None else labels[0].expand(FRAMES)
-        images = flow.decode(z, labels=label, progress=_layers(progress)).cpu()
-    frames = [shown(image, flow.levels) for image in images]
-    words = f"{FRAMES} pictures, all verified."
-    strip = image_grid(images, flow.levels, FRAMES, width=FRAMES * 100)
-    return frames, words, _at(frames, place), strip
+    images, levels = _decoded(catalogue, name, choices, mix, progress)
+    frames = [parts.shown(image, levels) for image in images]
+    strip = image_grid(images, levels, FRAMES, width=FRAMES * 100)
+    return frames, f"{FRAMES} pictures, all verified.", _at(frames, place), strip
 
 
 def between_four(
-    catalogue: Catalogue,
-    name: str,
-    *places: Any,
-    progress: gr.Progress = PROGRESS,
+    catalogue: Catalogue, name: str, *places: Any, progress: gr.Progress = PROGRESS
 ) -> Image.Image:
     """The paper's interpolation, the four pictures in the corners."""
-    flow = catalogue.open(name).flow
-    corners = [catalogue.picture(name, *places[k : k + 2]) for k in (0, 2, 4, 6)]
-    labels = _labels(flow, corners)
-    with torch.no_grad():
-        z = codes_between(flow, flow.encode(torch.stack(corners).to(flow.device), labels=labels))
-        label = None if labels is None else labels[0].expand(len(z))
-        images = flow.decode(z, labels=label, progress=_layers(progress))
-    return image_grid(images, flow.levels, 8)
+    return image_grid(*_decoded(catalogue, name, places, codes_between, progress), columns=8)
 
 
-def _labels(flow: Any, images: list[torch.Tensor]) -> torch.Tensor | None:
-    """One class for all pictures of a class-conditional model: the most probable of the first."""
-    if not flow.classes:
-        return None
-    with torch.no_grad():
-        found: torch.Tensor = flow.classify(images[0][None].to(flow.device)).argmax(1)
-    return found.expand(len(images))
-
-
-def _layers(progress: gr.Progress) -> Any:
-    return lambda done, total: progress((done, total), desc=f"layer {done} of {total}")
+@torch.no_grad()
+def _decoded(
+    catalogue: Catalogue, name: str, places: Any, mix: Mix, progress: gr.Progress
+) -> tuple[Tensor, int]:
+    """Pictures whose codes are mixed from those of others, all of one class; their grey levels."""
+    flow, choices = catalogue.open(name).flow, zip(places[::2], places[1::2], strict=True)
+    ends = torch.stack([catalogue.picture(name, *choice) for choice in choices]).to(flow.device)
+    label = int(flow.classify(ends[:1]).argmax()) if flow.classes else None
+    z = mix(flow, flow.encode(ends, labels=label))
+    return flow.decode(z, labels=label, progress=parts.bar(progress, "layer")), flow.levels
 
 
 def _at(frames: list[Image.Image], place: float) -> Image.Image | None:
     return frames[round(place * (len(frames) - 1))] if frames else None
-
-
-def _code(name: str) -> str:
-    lines = "images = mintnet.data.load('mnist', 'test').images   # or your own, uint8"
-    return (
-        f"{opened(name)}\nfrom mintnet.analysis import interpolate\n{lines}\n"
-        "pictures = interpolate(flow, images[:4])   # 64, the four in the corners"
-    )

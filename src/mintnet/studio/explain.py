@@ -1,9 +1,6 @@
 """Explain: what an invertible classifier sees in a picture, mapped back to pictures."""
 
-from __future__ import annotations
-
 import io
-from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -12,10 +9,13 @@ from PIL import Image
 
 from mintnet.analysis import Explainer
 from mintnet.figures import explanation_picture
-from mintnet.studio.catalogue import Catalogue
-from mintnet.studio.parts import PROGRESS, loader, picture_input, picture_output, show_code, told
+from mintnet.studio import parts
+from mintnet.studio.parts import PROGRESS, Catalogue, picture_input, picture_output, told
 
 SECOND = "the second most probable"
+CODE = """{}
+features = clf.features(images)      # uint8 images
+back = clf.invert(features)"""
 
 
 def build(catalogue: Catalogue) -> None:
@@ -33,52 +33,38 @@ def build(catalogue: Catalogue) -> None:
     label = gr.Label(num_top_classes=5, label="Probabilities")
     sheet = picture_output("Mapped back to pictures")
     inputs = [model, *picture]
-    answer.click(told(partial(probabilities, catalogue)), inputs, label)
-    why.click(told(partial(explanation, catalogue)), [*inputs, other, partner], [label, sheet])
-    show_code(_code, [model])
+    answer.click(told(probabilities, catalogue), inputs, label)
+    why.click(told(explanation, catalogue), [*inputs, other, partner], [label, sheet])
+    parts.show_code(lambda name: CODE.format(parts.opened(name, "Classifier", "clf")), [model])
 
 
 @torch.no_grad()
-def probabilities(
-    catalogue: Catalogue, name: str, upload: str | None, number: float | None
-) -> dict[str, float]:
+def probabilities(catalogue: Catalogue, name: str, *picture: Any) -> dict[str, float]:
     """The probability of each class."""
-    opened, image = catalogue.open(name), catalogue.picture(name, upload, number)
+    opened, image = catalogue.open(name), catalogue.picture(name, *picture)
     found = opened.classifier(image[None].to(opened.model.device))[0].exp()
     return dict(zip(opened.class_names(), found.tolist(), strict=True))
 
 
 def explanation(
-    catalogue: Catalogue,
-    name: str,
-    upload: str | None,
-    number: float | None,
-    other: str,
-    partner: float | None,
-    progress: gr.Progress = PROGRESS,
+    catalogue: Catalogue, name: str, *inputs: Any, progress: gr.Progress = PROGRESS
 ) -> tuple[dict[str, float], Image.Image]:
     """Features mapped back, what cannot be told apart, and the way to another class."""
-    found = probabilities(catalogue, name, upload, number)
+    *picture, other, partner = inputs
+    found = probabilities(catalogue, name, *picture)
     order = sorted(found, key=lambda key: -found[key])
     goal = order[1] if other.strip() in ("", SECOND) else other.strip()
     if goal not in found or goal == order[0]:
         there = ", ".join(key for key in found if key != order[0])
         raise ValueError(f"expected another class to go to, one of {there}; got {goal}")
-    opened, image = catalogue.open(name), catalogue.picture(name, upload, number)
+    opened, image = catalogue.open(name), catalogue.picture(name, *picture)
     explainer = Explainer(opened.classifier)
     progress(0.05, desc="features mapped back")
-    paths: list[Any] = [explainer.there_and_back(image)]
+    paths = [explainer.there_and_back(image)]
     progress(0.1, desc="what the classifier cannot tell apart")
     paths.append(explainer.held(image, catalogue.picture(name, None, partner)))
     progress(0.6, desc=f"the way to class {goal}")
     paths.append(explainer.towards(image, list(found).index(goal)))
     title = f"What {name} sees: {order[0]}, {100 * found[order[0]]:.1f} %"
-    sheet = explanation_picture(paths, opened.model.levels, opened.class_names(), title)
+    sheet = explanation_picture(paths, opened.model.levels, tuple(found), title)
     return found, Image.open(io.BytesIO(sheet))
-
-
-def _code(name: str) -> str:
-    return (
-        f"import mintnet\nclf = mintnet.Classifier.{loader(name)}({name!r})\n"
-        "features = clf.features(images)      # uint8 images\nback = clf.invert(features)"
-    )

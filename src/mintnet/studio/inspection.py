@@ -1,9 +1,6 @@
 """Inspect: the likelihood of a picture, where it comes from, its code, and the way back."""
 
-from __future__ import annotations
-
 import math
-from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -13,19 +10,22 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from mintnet.models import Flow
-from mintnet.studio.catalogue import Catalogue, shown
-from mintnet.studio.parts import opened, picture_input, picture_output, show_code, told
+from mintnet.studio import parts
+from mintnet.studio.parts import Catalogue, picture_output, shown, told
 
 NATS, UNUSUAL = "nats of each pixel", "how unusual, for its place and texture"
 ORANGE = (240, 120, 30)
 SCALE = 4.0  # standard deviations of the code from black to white
+CODE = """{}
+bits = flow.bits_per_dim(images)         # uint8 images
+score = flow.score(images)               # p_value, and map: nats of each pixel
+back = flow.decode(flow.encode(images))  # byte for byte"""
 
 
 def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
     """The view; ``model`` is the picker of density models."""
     with gr.Row():
-        upload, number = picture_input("Picture")
+        upload, number = parts.picture_input("Picture")
         with gr.Column():
             button = gr.Button("Inspect", variant="primary", elem_id="inspect")
             facts = gr.Markdown()
@@ -39,24 +39,17 @@ def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
         back = picture_output("The way back")
     outputs = [facts, overlay, map_picture, code, back]
     inputs = [model, upload, number, chosen, opacity]
-    button.click(told(partial(inspect, catalogue)), inputs, outputs)
+    button.click(told(inspect, catalogue), inputs, outputs)
     for choice in (chosen, opacity):
         choice.change(_blended, [overlay, chosen, opacity], map_picture, show_progress="hidden")
-    show_code(_code, [model])
+    parts.show_code(lambda name: CODE.format(parts.opened(name)), [model])
 
 
 @torch.no_grad()
-def inspect(
-    catalogue: Catalogue,
-    name: str,
-    upload: str | None,
-    number: float | None,
-    chosen: str,
-    opacity: float,
-) -> tuple[Any, ...]:
+def inspect(catalogue: Catalogue, name: str, *inputs: Any) -> tuple[Any, ...]:
     """Facts in words, the picture with its maps, both blended, the code, and what came back."""
-    flow = catalogue.open(name).flow
-    image = catalogue.picture(name, upload, number)
+    *place, chosen, opacity = inputs
+    flow, image = catalogue.open(name).flow, catalogue.picture(name, *place)
     images = image[None].to(flow.device)
     label = int(flow.classify(images).argmax()) if flow.classes else None
     nats = -flow.log_prob_map(images, labels=label)[0].sum(0)
@@ -65,27 +58,22 @@ def inspect(
     maps = {NATS: _heat(nats)}
     if flow.scores is not None:
         found = flow.score(images)
-        facts += [f"**p-value {float(found.p_value):.3g}** among held-out images"]
-        facts[-1] += f"; farthest from them: {found.reasons[0]}"
+        p_value = f"**p-value {float(found.p_value):.3g}** among held-out images"
+        facts += [f"{p_value}; farthest from them: {found.reasons[0]}"]
         maps |= {} if found.unusual is None else {UNUSUAL: _heat(found.unusual[0])}
     if label is not None:
         facts += [f"most probable class: **{label}**"]
     z = flow.encode(images, labels=label)
     solution = flow.solve(z, labels=label)
     returned = flow.to_images(solution.value)[0].cpu()
-    verified = bool(solution.converged.all())
-    facts += [
-        f"The way back: {'' if torch.equal(returned, image.cpu()) else 'NOT '}byte for byte, "
-        f"{'' if verified else 'NOT '}verified, residual {float(solution.residual.max()):.0e}"
-    ]
-    picture = shown(image, flow.levels), maps
-    return (
-        "\n\n".join(facts),
-        picture,
-        _blended(picture, chosen, opacity),
-        _code_picture(flow, z[0]),
-        shown(returned, flow.levels),
-    )
+    same, verified = torch.equal(returned, image), bool(solution.converged.all())
+    way = f"{'' if same else 'NOT '}byte for byte, {'' if verified else 'NOT '}verified"
+    facts += [f"The way back: {way}, residual {float(solution.residual.max()):.0e}"]
+    # The normal code at the places of the pixels: grey is 0, black −2σ, white 2σ.
+    normal = flow.base.to_normal(flow.net.to_input_order(z))[0]
+    code = shown((255 * (normal / SCALE + 0.5).clamp(0, 1)).to(torch.uint8), 256)
+    picture, back = (shown(image, flow.levels), maps), shown(returned, flow.levels)
+    return "\n\n".join(facts), picture, _blended(picture, chosen, opacity), code, back
 
 
 def _heat(nats: Tensor) -> NDArray[np.float64]:
@@ -107,18 +95,3 @@ def _blended(
     alpha = Image.fromarray((255 * opacity * maps[chosen]).astype(np.uint8))
     alpha = alpha.resize(image.size, Image.Resampling.NEAREST)
     return Image.composite(Image.new("RGB", image.size, ORANGE), image, alpha)
-
-
-def _code_picture(flow: Flow, z: Tensor) -> Image.Image:
-    """The normal code at the places of the pixels: grey is 0, black −2σ, white 2σ."""
-    u = flow.base.to_normal(flow.net.to_input_order(z[None]))[0]
-    grey = (u / SCALE + 0.5).clamp(0, 1)
-    return shown((255 * grey).to(torch.uint8), 256)
-
-
-def _code(name: str) -> str:
-    return (
-        f"{opened(name)}\nbits = flow.bits_per_dim(images)         # uint8 images\n"
-        "score = flow.score(images)               # p_value, and map: nats of each pixel\n"
-        "back = flow.decode(flow.encode(images))  # byte for byte"
-    )

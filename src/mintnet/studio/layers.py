@@ -1,25 +1,25 @@
 """Layers: Fig. 4a live, the residual of Algorithm 1 in one layer beside the other solvers."""
 
-from __future__ import annotations
-
 import io
-from functools import partial
 from typing import Any
 
 import gradio as gr
 import torch
 from PIL import Image
 
-from mintnet.analysis import layer_rows
+from mintnet.analysis.layers import layer_rows, solved_layers
 from mintnet.bijections import TriangularBijection
 from mintnet.figures.style import LIGHT, render
 from mintnet.models import Flow
 from mintnet.solvers import FixedPoint, Wavefront
-from mintnet.studio.catalogue import Catalogue
-from mintnet.studio.parts import opened, picture_output, show_code, told
+from mintnet.studio.parts import Catalogue, opened, picture_output, show_code, told
 
 PICTURES, STEPS = 4, 60
 COLUMNS = ["layer", "what it is", "steps (median)", "most", "worst residual"]
+CODE = """{}
+layer = flow.net.leaves()[{:.0f}]   # squeezes count here
+solver = mintnet.FixedPoint(step={:g}, max_steps={}, tolerance=0, keep_trace=True)
+solution = layer.solve(z, solver)"""
 
 
 def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
@@ -32,11 +32,12 @@ def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
     plot = picture_output("Residual against steps")
     table_button = gr.Button("Steps that each layer needs", elem_id="all-layers")
     table = gr.Dataframe(headers=COLUMNS, label="Inversion by the default solver", wrap=True)
-    model.change(told(partial(_layer_slider, catalogue)), model, layer)
-    button.click(told(partial(curves, catalogue)), [model, layer, step], [status, plot])
-    step.release(told(partial(curves, catalogue)), [model, layer, step], [status, plot])
-    table_button.click(told(partial(all_layers, catalogue)), model, table)
-    show_code(_code, [model, layer, step])
+    inputs = [model, layer, step]
+    model.change(told(_layer_slider, catalogue), model, layer)
+    for event in (button.click, step.release):
+        event(told(curves, catalogue), inputs, [status, plot])
+    table_button.click(told(all_layers, catalogue), model, table)
+    show_code(lambda name, k, alpha: CODE.format(opened(name), k - 1, alpha, STEPS), inputs)
 
 
 @torch.no_grad()
@@ -63,8 +64,8 @@ def curves(catalogue: Catalogue, name: str, number: float, step: float) -> tuple
         axes.set_ylabel("max |f(x) − z| / max |z|")
         axes.legend()
 
-    words = f"The wavefront: {exact.message}."
-    return words, Image.open(io.BytesIO(render(draw, LIGHT, kind="png")))
+    plot = Image.open(io.BytesIO(render(draw, LIGHT, kind="png")))
+    return f"The wavefront: {exact.message}.", plot
 
 
 @torch.no_grad()
@@ -73,10 +74,7 @@ def all_layers(catalogue: Catalogue, name: str) -> list[list[Any]]:
     flow, images = _pictures(catalogue, name)
     labels = 0 if flow.classes else None
     rows = layer_rows(flow.net, flow.solve(flow.encode(images, labels=labels), labels=labels))
-    return [
-        [row.number, row.name, row.median_steps, row.most_steps, f"{row.residual:.1e}"]
-        for row in rows
-    ]
+    return [[r.number, r.name, r.median_steps, r.most_steps, f"{r.residual:.1e}"] for r in rows]
 
 
 def _pictures(catalogue: Catalogue, name: str) -> tuple[Flow, torch.Tensor]:
@@ -105,14 +103,5 @@ def _entering(
 
 
 def _layer_slider(catalogue: Catalogue, name: str) -> gr.Slider:
-    leaves = catalogue.open(name).flow.net.leaves()
-    count = sum(isinstance(leaf, TriangularBijection) for leaf in leaves)
+    count = len(solved_layers(catalogue.open(name).flow))
     return gr.Slider(1, max(2, count), 1, step=1)
-
-
-def _code(name: str, layer: float, step: float) -> str:
-    return (
-        f"{opened(name)}\nlayer = flow.net.leaves()[{int(layer) - 1}]   # squeezes count here\n"
-        f"solution = layer.solve(z, mintnet.FixedPoint(step={step:g}, max_steps={STEPS}, "
-        "tolerance=0, keep_trace=True))"
-    )

@@ -1,27 +1,18 @@
 """The page: a picker of models and one tab a view, served on this machine alone."""
 
-from __future__ import annotations
-
 import gradio as gr
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mintnet.studio import between, explain, inspection, layers, restore, sample
-from mintnet.studio.catalogue import Catalogue
+from mintnet.studio.parts import Catalogue
 
-ADDRESS = "127.0.0.1"
-LARGEST_UPLOAD = "32mb"
 OWN_SOURCES = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
 """A content security policy: the browser loads no font, script or picture from elsewhere."""
 
-VIEWS = {
-    "Sample": sample.build,
-    "Inspect": inspection.build,
-    "Between": between.build,
-    "Restore": restore.build,
-    "Layers": layers.build,
-}
+VIEWS = {"Sample": sample, "Inspect": inspection, "Between": between}
+VIEWS |= {"Restore": restore, "Layers": layers}
 """The views of density models."""
 
 
@@ -50,7 +41,7 @@ def build(catalogue: Catalogue) -> gr.Blocks:
         with gr.Tabs():
             for name, view in VIEWS.items():
                 with gr.Tab(name):
-                    view(catalogue, model)
+                    view.build(catalogue, model)
             with gr.Tab("Explain"):
                 explain.build(catalogue)
     return page
@@ -62,10 +53,9 @@ def serve(
     """Serve the page from a thread of its own; gives it with its address."""
     page = build(catalogue)
     page.queue(default_concurrency_limit=2)
-    fonts = [["system-ui", "sans-serif"], ["ui-monospace", "monospace"]]
-    theme = gr.themes.Default(font=fonts[0], font_mono=fonts[1])
+    text, code = ["system-ui", "sans-serif"], ["ui-monospace", "monospace"]
     _, address, _ = page.launch(
-        server_name=ADDRESS,
+        server_name="127.0.0.1",
         server_port=port,
         inbrowser=browser,
         share=False,
@@ -73,8 +63,8 @@ def serve(
         prevent_thread_lock=True,
         ssr_mode=False,
         footer_links=[],
-        max_file_size=LARGEST_UPLOAD,
-        theme=theme,
+        max_file_size="32mb",
+        theme=gr.themes.Default(font=text, font_mono=code),
         app_kwargs={"middleware": [Middleware(OwnSourcesOnly)]},
     )
     return page, address

@@ -1,12 +1,8 @@
 """Sample: new pictures, each with its residual check, while they are solved."""
 
-from __future__ import annotations
-
-import io
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +10,7 @@ import gradio as gr
 import torch
 
 from mintnet.figures import image_grid, save_picture
-from mintnet.studio.catalogue import Catalogue, shown
-from mintnet.studio.parts import PROGRESS, opened, show_code, told
+from mintnet.studio.parts import PROGRESS, Catalogue, opened, show_code, shown, told
 
 AT_ONCE = 4
 BY_TURNS = "all by turns"
@@ -30,32 +25,22 @@ def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
         label = gr.Dropdown([BY_TURNS], value=BY_TURNS, label="Class", visible=False)
     button = gr.Button("Draw", variant="primary", elem_id="draw")
     status = gr.Markdown("Each picture is the inverse of noise, and is checked by running it back.")
-    gallery = gr.Gallery(
-        label="Samples", columns=8, height="auto", format="png", buttons=["fullscreen"]
-    )
+    buttons: Any = ["fullscreen"]
+    gallery = gr.Gallery(label="Samples", columns=8, height="auto", format="png", buttons=buttons)
     with gr.Row():
         grid = gr.DownloadButton("Download as PNG", interactive=False)
         archive = gr.DownloadButton("Download as ZIP", interactive=False)
-    model.change(told(partial(_classes, catalogue)), model, label)
-    button.click(
-        told(partial(draw, catalogue)),
-        [model, count, seed, temperature, label],
-        [status, gallery, grid, archive],
-    )
-    show_code(_code, [model, count, seed, temperature, label])
+    inputs = [model, count, seed, temperature, label]
+    model.change(told(_classes, catalogue), model, label)
+    button.click(told(draw, catalogue), inputs, [status, gallery, grid, archive])
+    show_code(_code, inputs)
 
 
 def draw(
-    catalogue: Catalogue,
-    name: str,
-    count: int,
-    seed: float,
-    temperature: float,
-    label: str = BY_TURNS,
-    progress: gr.Progress = PROGRESS,
+    catalogue: Catalogue, name: str, *inputs: Any, progress: gr.Progress = PROGRESS
 ) -> Iterator[tuple[Any, ...]]:
     """Status, pictures so far, and at the end the files; a few pictures at a time."""
-    flow = catalogue.open(name).flow
+    (count, seed, temperature, label), flow = inputs, catalogue.open(name).flow
     z = flow.sample_latents(int(count), temperature, int(seed or 0))
     labels = None
     if flow.classes:
@@ -71,9 +56,8 @@ def draw(
 
         part = None if labels is None else labels[rows]
         solution = flow.solve(z[rows], labels=part, progress=layers)
-        for value, good, residual in zip(
-            flow.to_images(solution.value), solution.converged, solution.residual, strict=True
-        ):
+        found = flow.to_images(solution.value), solution.converged, solution.residual
+        for value, good, residual in zip(*found, strict=True):
             verified += int(good)
             picture = value if good else torch.zeros_like(value)
             caption = f"{'✓' if good else 'not verified:'} {float(residual):.0e}"
@@ -81,13 +65,9 @@ def draw(
             images.append(picture.cpu())
         yield f"{len(images)} of {len(z)} pictures", pictures, gr.skip(), gr.skip()
     grid, archive = _files(torch.stack(images), flow.levels, f"{Path(name).name}-seed-{int(seed)}")
-    yield (
-        f"{verified} of {len(z)} pictures verified (✓). The number in each is its residual, "
-        "max |f(x) − z| / max |z|.",
-        pictures,
-        gr.DownloadButton(value=grid, interactive=True),
-        gr.DownloadButton(value=archive, interactive=True),
-    )
+    words = f"{verified} of {len(z)} pictures verified (✓). The number in each is its residual, "
+    files = [gr.DownloadButton(value=file, interactive=True) for file in (grid, archive)]
+    yield f"{words}max |f(x) − z| / max |z|.", pictures, *files
 
 
 def _files(images: torch.Tensor, levels: int, stem: str) -> tuple[str, str]:
@@ -96,9 +76,8 @@ def _files(images: torch.Tensor, levels: int, stem: str) -> tuple[str, str]:
     save_picture(image_grid(images, levels), folder / f"{stem}.png")
     with zipfile.ZipFile(folder / f"{stem}.zip", "w") as archive:
         for number, image in enumerate(images):
-            buffer = io.BytesIO()
-            image_grid(image[None], levels, 1, width=1).convert("RGB").save(buffer, "PNG")
-            archive.writestr(f"{number:04d}.png", buffer.getvalue())
+            with archive.open(f"{number:04d}.png", "w") as file:
+                shown(image, levels, 1).save(file, "PNG")
     return str(folder / f"{stem}.png"), str(folder / f"{stem}.zip")
 
 
