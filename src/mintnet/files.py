@@ -1,7 +1,5 @@
 """Files that are whole or not there at all."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -3,8 +3,6 @@
 Training steps and solvers share this file. On other devices a function is its own replay.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """True float32: what is verified must be what is computed."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

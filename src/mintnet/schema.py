@@ -6,8 +6,6 @@ these fields and no others), or a dictionary of schemas (an object with these fi
 where those that may be None may be missing).
 """
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass

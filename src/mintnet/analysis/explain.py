@@ -6,8 +6,6 @@ would make it another class (the least change of the picture). Every picture sho
 features, with its residual check, rounded to grey levels; its figures are recomputed from it.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Sequence

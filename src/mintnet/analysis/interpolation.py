@@ -1,7 +1,5 @@
 """Between four images (Appendix C)."""
 
-from __future__ import annotations
-
 from math import cos, pi, sin
 
 import torch

@@ -1,7 +1,5 @@
 """What a model is made of, and how an inversion went, layer by layer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

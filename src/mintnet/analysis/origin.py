@@ -1,7 +1,5 @@
 """What figures come from: the commit, and the machine that computed them."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 from importlib.metadata import version

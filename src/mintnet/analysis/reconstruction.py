@@ -1,7 +1,5 @@
 """Images through a network and back (Fig. 4b), also by Algorithm 1 step by step (Fig. 4a)."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace

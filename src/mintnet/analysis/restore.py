@@ -12,8 +12,6 @@ entry, which at temperature 1 is the mean curvature of − log p. What is seen s
 dequantization noise is drawn once for each chain.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Histogram equalization: pixels in [0, 1] to the real line by the distribution of grey levels."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """The logit transform from pixels in [0, 1] to the real line."""
 
-from __future__ import annotations
-
 import math
 
 import torch

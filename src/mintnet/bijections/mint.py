@@ -1,7 +1,5 @@
 """The Mint layer (Eq. 2) and its pairing."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Mixtures of logistics, and the network of a mixture layer that gives their parameters."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

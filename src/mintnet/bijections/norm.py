@@ -1,7 +1,5 @@
 """Invertible normalization: batch normalization, act norm, and a scale for each entry."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Bijections that only put entries in another place: log-determinant 0."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 

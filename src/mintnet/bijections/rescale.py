@@ -1,7 +1,5 @@
 """Pixels in [0, 1] to [−1, 1]."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Bijections with a triangular Jacobian, from anything written with the calculus."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable
 from inspect import ismethod

@@ -1,7 +1,5 @@
 """Networks of strictly earlier entries: what makes couplings and mixture layers members of F."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import lru_cache

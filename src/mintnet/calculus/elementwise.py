@@ -1,7 +1,5 @@
 """Element-wise functions: each with its slope and the ranges of both."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 import torch

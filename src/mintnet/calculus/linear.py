@@ -1,7 +1,5 @@
 """Triangular linear maps: the basic module of the calculus."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

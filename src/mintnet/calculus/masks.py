@@ -4,8 +4,6 @@ Hidden layers hold several *copies* of each channel. They are laid out channel-m
 channel c has index ``c * copies + k``, which makes every mask block-triangular.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

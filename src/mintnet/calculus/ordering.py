@@ -1,7 +1,5 @@
 """Orderings of the coordinates: the sense in which a Jacobian is triangular."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Data sets as published: MNIST, CIFAR-10, ImageNet 32×32, folders of pictures, embedded digits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from mintnet.data.dataset import DataError, ImageData, digits, mnist_slice

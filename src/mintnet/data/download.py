@@ -4,8 +4,6 @@ Nothing that exists is overwritten, and a download takes its name only when it i
 the published content.
 """
 
-from __future__ import annotations
-
 import tarfile
 import zlib
 from importlib.util import find_spec

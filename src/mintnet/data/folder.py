@@ -5,8 +5,6 @@ All pictures below the folder are taken, in the order of their paths; every tent
 warning.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import warnings

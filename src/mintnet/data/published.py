@@ -1,7 +1,5 @@
 """The published files: their md5 sums (of gzip files, of what is inside), places and bytes."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import zlib

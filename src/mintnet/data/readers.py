@@ -3,8 +3,6 @@
 Pickles are read without running what they name: arrays and plain containers only.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import pickle

@@ -10,8 +10,6 @@ enough, and a trained layer needs far fewer. It stops for each sample when the r
 rounding floor. The result is then run forward through the whole flow: the residual check.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

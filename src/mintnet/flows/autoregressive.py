@@ -1,7 +1,5 @@
 """Autoregressive flows: MAF, its inverse IAF, and MaCow, which goes row by row."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

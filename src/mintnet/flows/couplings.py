@@ -1,7 +1,5 @@
 """Layers that are affine in each entry's own coordinate; the couplings of NICE and Real NVP."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

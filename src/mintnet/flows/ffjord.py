@@ -1,7 +1,5 @@
 """FFJORD: the flow of a differential equation. Outside F."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Emerging convolutions and Glow: channels mixed by triangular factors, and a step of Glow."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """i-ResNet: a residual block made invertible by a Lipschitz constant below 1. Outside F."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

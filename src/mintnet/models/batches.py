@@ -1,7 +1,5 @@
 """Solutions of several batches, and progress told layer by layer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any, TypedDict

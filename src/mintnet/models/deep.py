@@ -1,7 +1,5 @@
 """Deep networks of mixture layers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, cast
 

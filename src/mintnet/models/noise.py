@@ -1,7 +1,5 @@
 """Noise: of the pixels, a pure function of seed, draw and image; and the distribution of z."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

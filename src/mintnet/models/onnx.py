@@ -1,7 +1,5 @@
 """A density model as an ONNX file, checked with onnxruntime before it is left behind."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import warnings

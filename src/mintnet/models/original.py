@@ -6,8 +6,6 @@ model M = 0 and 1 are the lower and the upper Mint layer of a pair; in a classif
 each with a batch normalization before it (0 and 2), and ``fc`` is the linear layer at the end.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from itertools import chain, groupby, product

@@ -1,7 +1,5 @@
 """Models on disk: weights as safetensors, everything else as JSON."""
 
-from __future__ import annotations
-
 import json
 import zipfile
 from pathlib import Path

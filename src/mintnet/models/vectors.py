@@ -1,7 +1,5 @@
 """Density models of points: real numbers in, exact log-densities out, and back."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict
 from typing import Any, ClassVar, Literal, Self

@@ -1,7 +1,5 @@
 """The default solver: one fixed rule, the same for every call."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

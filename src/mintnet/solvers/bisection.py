@@ -1,7 +1,5 @@
 """One coordinate after another: slow, and right whenever the function is monotone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

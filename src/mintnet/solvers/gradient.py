@@ -1,7 +1,5 @@
 """Gradients through an inverse, by the implicit function theorem."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

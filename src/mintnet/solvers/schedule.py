@@ -3,8 +3,6 @@
 Arrays of a level are laid out (A, K, n·B): its channels, copies of each, places times samples.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

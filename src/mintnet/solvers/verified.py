@@ -12,8 +12,6 @@ How x was found does not matter. Where a float32 solve does not pass, the sample
 float64 and the result is rounded; if that does not pass either, the sample is not verified.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

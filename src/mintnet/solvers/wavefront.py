@@ -1,7 +1,5 @@
 """The wavefront inverse: each entry is computed once, level by level."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

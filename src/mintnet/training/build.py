@@ -1,7 +1,5 @@
 """The model of a recipe: fresh weights, or those of ``--init``."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

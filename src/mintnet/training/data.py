@@ -4,8 +4,6 @@ Nothing here has a state: a run that is resumed continues as if it had never sto
 be captured. Shapes: images (batch, C, H, W); index (batch,): places in the data set.
 """
 
-from __future__ import annotations
-
 import hashlib
 import zlib
 from collections.abc import Mapping

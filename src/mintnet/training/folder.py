@@ -1,7 +1,5 @@
 """The run folder: what lies in it, how it is read, and errors that a person can act on."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json

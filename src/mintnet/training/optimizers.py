@@ -1,7 +1,5 @@
 """The learning rate and the optimizers: AMSGrad, Adam, and Muon for kernels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What a run shows while it trains: its progress on a terminal or in a file, grids of samples."""
 
-from __future__ import annotations
-
 import math
 import time
 from datetime import timedelta

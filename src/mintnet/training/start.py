@@ -1,7 +1,5 @@
 """`train`: begin a run, or go on with one, up to where the loop takes over."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, replace
