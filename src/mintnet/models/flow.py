@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
 LAMBDAS = {"digits": 0.01, "mnist": 1e-6, "cifar10": 0.05, "imagenet32": 0.05}
 LEVELS = {"digits": 17}
+EQUALIZED = ("digits-deep", "mnist-deep")
+"""Presets of images with a background of one grey level; colours are better left as they are."""
 Count = Annotated[int, (1, 2**40)]
 HIDDEN_ENTRIES = 2**25
 """Entries in the widest hidden layer of one internal batch at most: 128 MiB in float32."""
@@ -92,7 +94,7 @@ class Flow(Model):
         presets: dict[str, MintNetConfig | DeepConfig] = {**PRESETS, **DEEP_PRESETS}
         data = choose(name, presets).removesuffix("-deep")
         lam = LAMBDAS[data] if name in PRESETS else None
-        return Flow(presets[name], lam, LEVELS.get(data, 256), equalized=name in DEEP_PRESETS)
+        return Flow(presets[name], lam, LEVELS.get(data, 256), equalized=name in EQUALIZED)
 
     @property
     def classes(self) -> int:

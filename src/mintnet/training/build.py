@@ -19,6 +19,8 @@ from mintnet.training.folder import RunError
 from mintnet.training.recipe import NETWORK, Recipe, data_and_kind, flag
 from mintnet.training.step import ClassificationTask, DensityTask, Task, check_labels
 
+PEAK = 0.1
+"""Where one grey level has a larger share of the pixels, deep models equalize the levels."""
 FOLDERS = ", or put each picture of a folder into a subfolder that is its label"
 
 
@@ -84,12 +86,16 @@ def _deep(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
     classes = 0 if labels is None else len(data.classes) or int(labels.max()) + 1
     config = DEEP_PRESETS.get(recipe.preset) or pictures_config(data.shape, chosen)
     config = replace(config, **chosen, classes=classes)
-    flow = Flow(config, None, data.levels, equalized=True)
+    if recipe.init is None:
+        equalized = int(images.flatten().int().bincount().max()) > PEAK * images.numel()
+    else:
+        equalized = read_config(locate(recipe.init)).get("input") == "equalized"
+    flow = Flow(config, None, data.levels, equalized=equalized)
     context = None if labels is None else flow.context(labels[:1000], len(images))
     assert isinstance(flow.net, DeepNet)
-    assert isinstance(flow.pixels, Equalize)
     if flow.shape == data.shape:
-        flow.pixels.initialize(images)
+        if isinstance(flow.pixels, Equalize):
+            flow.pixels.initialize(images)
         noisy = flow.dequantize(images, recipe.seed)  # or levels would seem to have no width
         flow.net.initialize(flow.pixels.transform(noisy)[0], context)
     return flow
@@ -108,10 +114,8 @@ def _classifier(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Imag
 
 def _differences(start: Model, model: Model) -> str:
     """In what a model to start from differs from the one to be trained, and what to do."""
-    both = (start.describe(), model.describe())
-    theirs, ours = (
-        {**d["net"], **{n: d.get(n) for n in ("kind", "levels", "input")}} for d in both
-    )
+    each = ({**m.describe()["net"], "kind": m.kind, "levels": m.levels} for m in (start, model))
+    theirs, ours = each
     unlike = [name for name in ours if ours[name] != theirs.get(name)]
     words = ", ".join(f"{name} {theirs.get(name)} and not {ours[name]}" for name in unlike)
     given = set(unlike) <= {name for names in NETWORK.values() for name in names}
