@@ -174,10 +174,6 @@ def choose(name: str, presets: dict[str, Any], suffix: str = "") -> str:
 
 def parameter_count(net: nn.Module) -> int:
     """Weights and biases, those that a mask holds at 0 left out."""
-    total = 0
-    for module in net.modules():
-        buffers = dict(module.named_buffers(recurse=False))
-        for name, parameter in module.named_parameters(recurse=False):
-            mask = buffers.get(name.replace("weight", "mask")) if "weight" in name else None
-            total += parameter.numel() if mask is None else int(mask.sum())
-    return total
+    masks = storage.masks_of(net)
+    counted = ((p.numel(), masks.get(name)) for name, p in net.named_parameters())
+    return sum(size if mask is None else int(mask.sum()) for size, mask in counted)

@@ -10,7 +10,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mintnet.bijections import MintLayer
 from mintnet.files import is_there, readable_size, whole_file
 from mintnet.schema import check, read_json
 
@@ -100,7 +99,7 @@ def check_size(path: Path, weights: int) -> None:
 @torch.no_grad()
 def load_weights(folder: str | Path, model: nn.Module) -> None:
     """Read the weights of a saved model into one of the same configuration."""
-    path, masks = Path(folder, WEIGHTS), _masks(model)
+    path, masks = Path(folder, WEIGHTS), masks_of(model)
     try:
         with safe_open(path, "pt") as file:
             stored = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
@@ -114,6 +113,8 @@ def load_weights(folder: str | Path, model: nn.Module) -> None:
                 mask, kinds = masks.get(name), OTHERS.get(tensor.dtype, FLOATS)
                 shape = [int(mask.sum())] if mask is not None else list(tensor.shape)
                 kind, got = stored[name].get_dtype(), stored[name].get_shape()
+                if got == list(tensor.shape):  # files may hold the masked entries too
+                    mask, shape = None, got
                 if kind not in kinds or got != shape:
                     wanted = f"expected {' or '.join(kinds)} of shape {shape}"
                     raise ModelFileError(f"{unlike}: {name}: {wanted}; got {kind} of shape {got}")
@@ -186,16 +187,17 @@ def load_scores(folder: Path) -> dict[str, Tensor] | None:
 
 
 def packed_state(model: nn.Module) -> dict[str, Tensor]:
-    """The state of a model with the masked entries of its Mint layers left out."""
-    state, masks = model.state_dict(), _masks(model)
+    """The state of a model; entries of weights that a mask holds at 0 are left out."""
+    state, masks = model.state_dict(), masks_of(model)
     packed = {name: t.detach().cpu()[masks.get(name, ...)] for name, t in state.items()}
     return {name: tensor.contiguous() for name, tensor in packed.items()}
 
 
-def _masks(model: nn.Module) -> dict[str, Tensor]:
+def masks_of(model: nn.Module) -> dict[str, Tensor]:
+    """The masks of weights by their names: ``mask`` or ``mask1`` of a module for its ``weight``."""
     return {
-        f"{name}.weight{i}".removeprefix("."): getattr(module, f"mask{i}").cpu()
+        f"{name}.{buffer.replace('mask', 'weight')}".removeprefix("."): mask.cpu()
         for name, module in model.named_modules()
-        if isinstance(module, MintLayer)
-        for i in (1, 2, 3)
+        for buffer, mask in module.named_buffers(recurse=False)
+        if buffer.startswith("mask")
     }
