@@ -10,16 +10,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
+from torch.nn import functional as F
 
 from mintnet.calculus.masks import check_positive
-from mintnet.models.vectors import TableModel, VectorFlow
+from mintnet.models.base_distribution import BASES
+from mintnet.models.vectors import Columns, TableModel, VectorFlow, gaussian_log_prob
 
 LEAST_ROWS = 5
 LAYERS, BLOCKS, COMPONENTS = 2, 1, 6
 """Of each flow."""
 LEARNING_RATE, WEIGHT_DECAY, BATCH = 3e-3, 0.1, 128
-NOISE = 0.03
-"""The deviation of normal noise on the scaled rows in training."""
+BINS = 32
+"""Of a column's histogram at most."""
+GAUSSIANS = [(count, prior) for count in (2, 4, 8, 16) for prior in (0.1, 1.0, 4.0)]
+"""Gaussian mixtures beside the flows: components, and D times which rows of the covariance that
+all components have in common are added to each."""
+EM_STEPS, WEIGHT_STEPS, RIDGE = 50, 100, 1e-6
 CHECK_EVERY, PATIENCE = 10, 100
 """Steps between two looks at held-out rows, and those without a gain after which training ends."""
 
@@ -52,26 +58,93 @@ def fit_table(
     """
     check_positive(members=members, filters=filters or 1, max_steps=max_steps)
     check_rows(rows, columns)
-    count, width = rows.shape
-    x = torch.from_numpy((rows - rows.mean(0)) / rows.std(0)).float()
-    generator = torch.Generator().manual_seed(seed)
+    (count, width), generator = rows.shape, torch.Generator().manual_seed(seed)
+    x = torch.from_numpy(rows)
+    marginals = Columns.fitted(x, choose_bins((x - x.mean(0)) / x.std(0), generator))
+    y, slopes = marginals.log_slopes(x)
     orders = [torch.randperm(width, generator=generator) for _ in range(members)]
-    size, places = max(1, count // max(5, members)), torch.randperm(count, generator=generator)
-    own = [x[places.roll(-size * m)][:, order] for m, order in enumerate(orders)]
-    held, kept = torch.stack(own).split([size, count - size], 1)
+    parts, size = _parts(count, members, generator)
+    held, kept = y[parts].split([size, count - size], 1)
+    own = torch.stack([part[:, order] for part, order in zip(y[parts], orders, strict=True)])
+    new, old = own.float().split([size, count - size], 1)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         sizes = LAYERS, filters or min(16, max(4, 128 // width)), BLOCKS, COMPONENTS
         flows = [VectorFlow(width, *sizes) for _ in range(members)]
-    for flow, part in zip(flows, kept, strict=True):
+    for flow, part in zip(flows, old, strict=True):
         flow.net.initialize(part)
-    best = _train(flows, kept, held, max_steps, generator)
-    model = TableModel(columns, flows).double().eval()
-    model.held_out = best - float(np.log(rows.std(0)).sum())
+    likely, found = [_train(flows, old, new, max_steps, generator).double()], []
+    for options in GAUSSIANS:
+        each = [fit_gaussians(part[None], *options, generator) for part in kept]
+        found.append([torch.cat(tensors) for tensors in zip(*each, strict=True)])
+        likely.append(gaussian_log_prob(*found[-1], held).logsumexp(2))
+    weights = torch.full((len(likely),), 1 / len(likely), dtype=y.dtype)
+    for _ in range(WEIGHT_STEPS):
+        joint = torch.stack(likely, 2) + weights.log()
+        weights = joint.softmax(2).mean((0, 1))
+    gaussians = sum(members * each[0].shape[1] for each in found)
+    model = TableModel(columns, flows, marginals.ends.shape[1] - 1, gaussians).double().eval()
+    model.marginals, logs = marginals, (weights / members).log()
+    model.held_out = float(joint.logsumexp(2).mean() + slopes.sum(1).mean())
     model.orders.copy_(torch.stack(orders))
-    for flow, order in zip(flows, orders, strict=True):
-        flow.pixels.set_from(torch.tensor(rows)[:, order])
+    shares = [(each[0] + log).flatten() for each, log in zip(found, logs[1:], strict=True)]
+    model.log_weights.copy_(torch.cat([logs[:1].expand(members), *shares]))
+    model.means.copy_(torch.cat([each[1].flatten(0, 1) for each in found]))
+    model.factors.copy_(torch.cat([each[2].flatten(0, 1) for each in found]))
     return model
+
+
+def _parts(count: int, members: int, generator: torch.Generator) -> tuple[Tensor, int]:
+    """Orders of all rows that begin with different ones, to be held out, and how many those are."""
+    size, places = max(1, count // max(5, members)), torch.randperm(count, generator=generator)
+    return torch.stack([places.roll(-size * member) for member in range(members)]), size
+
+
+def choose_bins(x: Tensor, generator: torch.Generator) -> Tensor:
+    """How many bins a histogram of each column of scaled rows (n, D) has, (D,).
+
+    0, unless held-out rows are more likely by it than by a mixture of Gaussians, and by more than
+    twice the standard error.
+    """
+    parts, size = _parts(len(x), 5, generator)
+    gains = []
+    for rows in x[parts]:
+        new, old = rows[:size], rows[size:]
+        smooth = fit_gaussians(old.T[..., None], COMPONENTS, 1.0, generator)
+        base = gaussian_log_prob(*smooth, new.T[..., None]).logsumexp(2).T
+        maps = [Columns.fitted(old, torch.full(x.shape[1:], k)) for k in range(1, BINS + 1)]
+        pairs = [columns.log_slopes(new) for columns in maps]
+        gains.append(torch.stack([BASES["logistic"].log_prob(y) + s - base for y, s in pairs]))
+    gain = torch.cat(gains, 1)
+    mean, best = gain.mean(1).max(0)
+    error = gain.std(1).gather(0, best[None])[0] / gain.shape[1] ** 0.5
+    return torch.where(mean > 2 * error, best + 1, 0)
+
+
+def fit_gaussians(
+    x: Tensor, count: int, prior: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Mixtures of Gaussians by expectation maximization, of several tables (G, n, D) at once.
+
+    Gives log-weights (G, K), means (G, K, D) and factors of the covariances (G, K, D, D). Each
+    component begins with the rows that are nearest to one of them.
+    """
+    _, rows, width = x.shape
+    first = torch.rand(x.shape[:2], generator=generator).argsort(1)[:, :count, None]
+    near = torch.cdist(x, x.gather(1, first.expand(-1, -1, width))).argmin(2)
+    share = F.one_hot(near, first.shape[1]).to(x)
+    for _ in range(EM_STEPS):
+        total = share.sum(1) + 1e-9
+        means = share.mT @ x / total[..., None]
+        apart = x[:, None] - means[:, :, None]
+        scatter = (apart * share.mT[..., None]).mT @ apart
+        common = scatter.sum(1, keepdim=True) / rows
+        sums = scatter + prior * width * common
+        covariance = sums / (total + prior * width)[..., None, None]
+        factors = torch.linalg.cholesky(covariance + RIDGE * torch.eye(width).to(x))
+        log_weights = ((total + 1) / (rows + total.shape[1])).log()
+        share = gaussian_log_prob(log_weights, means, factors, x).softmax(2)
+    return log_weights, means, factors
 
 
 def _train(
@@ -80,10 +153,10 @@ def _train(
     held: Tensor,
     max_steps: int,
     generator: torch.Generator,
-) -> float:
+) -> Tensor:
     """Train all flows at once, with weights stacked along a first axis.
 
-    Gives the mean log-likelihood of rows that were held out, by the flow that did not see them.
+    Gives the log-likelihoods of rows that were held out, by the flow that did not see them.
     """
     members = [_LogDensity(flow) for flow in flows]
     weights, buffers = stack_module_state(members)
@@ -122,7 +195,6 @@ def _train(
                 break
         chosen = torch.rand(kept.shape[:2], generator=generator).argsort(1)[:, :BATCH]
         batch = kept.gather(1, chosen[..., None].expand(-1, -1, kept.shape[2]))
-        batch = batch + NOISE * torch.randn(batch.shape, generator=generator)
         optimizer.zero_grad()
         (-each(weights, buffers, batch).mean(1).sum()).backward()
         optimizer.step()
@@ -131,7 +203,8 @@ def _train(
             torch._foreach_lerp_(list(ema.values()), list(weights.values()), 1 - decay)
     for number, member in enumerate(members):
         member.load_state_dict({n: w[number] for n, w in kept_ema.items()}, strict=False)
-    return float(best.mean())
+    with torch.no_grad():
+        return each(kept_ema, buffers, held)
 
 
 class _LogDensity(nn.Module):
