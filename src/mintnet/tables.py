@@ -1,4 +1,4 @@
-"""Densities of tables: several small flows, trained together on rows of numbers."""
+"""Densities of tables: small flows, trained together on rows of numbers, and Gaussian mixtures."""
 
 from __future__ import annotations
 
@@ -13,19 +13,16 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.nn import functional as F
 
 from mintnet.calculus.masks import check_positive
-from mintnet.models.base_distribution import BASES
 from mintnet.models.vectors import Columns, TableModel, VectorFlow, gaussian_log_prob
 
 LEAST_ROWS = 5
 LAYERS, BLOCKS, COMPONENTS = 2, 1, 6
 """Of each flow."""
 LEARNING_RATE, WEIGHT_DECAY, BATCH = 3e-3, 0.1, 128
-BINS = 32
-"""Of a column's histogram at most."""
 GAUSSIANS = [(count, prior) for count in (2, 4, 8, 16) for prior in (0.1, 1.0, 4.0)]
-"""Gaussian mixtures beside the flows: components, and D times which rows of the covariance that
-all components have in common are added to each."""
-EM_STEPS, WEIGHT_STEPS, RIDGE = 50, 100, 1e-6
+"""Mixtures beside the flows: components, and how much they share their covariance."""
+BINS, EM_STEPS, WEIGHT_STEPS, RIDGE, MOST_ROWS = 32, 50, 100, 1e-6, 5000
+"""Of a histogram at most; of fitting mixtures and weights; on variances; that mixtures see."""
 CHECK_EVERY, PATIENCE = 10, 100
 """Steps between two looks at held-out rows, and those without a gain after which training ends."""
 
@@ -40,16 +37,18 @@ def fit_table(
 ) -> TableModel:
     """The density of rows (n, D), in float64; one setting serves all tables.
 
-    All flows are trained at once, each from its own seed, with its own order of the columns, and
-    with another part of the rows held out: its EMA weights are kept as they were when these rows
-    were most likely. Rows are scaled to mean 0 and deviation 1 first; the flows begin near the best
-    Gaussian. The same seed and rows give the same model.
+    Columns go through `Columns` first, with the bins of `choose_bins`. All flows are trained at
+    once, each from its own seed, with its own order of the columns, and with another part of the
+    rows held out: its EMA weights are kept as they were when these rows were most likely. They
+    begin near the best Gaussian. Gaussian mixtures of several sizes are fitted to the same parts;
+    the weights of flows and mixtures are those under which held-out rows are most likely. The same
+    seed and rows give the same model.
 
     Args:
         members: M flows.
         filters: K; if not given, what a hidden width of 128 allows, from 4 to 16.
         max_steps: the most training steps.
-        seed: of weights, orders, parts and noise.
+        seed: of weights, orders and parts.
 
     Examples:
         >>> rows = np.random.default_rng(0).normal(size=(40, 2))
@@ -62,35 +61,34 @@ def fit_table(
     x = torch.from_numpy(rows)
     marginals = Columns.fitted(x, choose_bins((x - x.mean(0)) / x.std(0), generator))
     y, slopes = marginals.log_slopes(x)
-    orders = [torch.randperm(width, generator=generator) for _ in range(members)]
+    orders = torch.stack([torch.randperm(width, generator=generator) for _ in range(members)])
     parts, size = _parts(count, members, generator)
     held, kept = y[parts].split([size, count - size], 1)
-    own = torch.stack([part[:, order] for part, order in zip(y[parts], orders, strict=True)])
-    new, old = own.float().split([size, count - size], 1)
+    new, old = (each.float().gather(2, orders[:, None].expand_as(each)) for each in (held, kept))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         sizes = LAYERS, filters or min(16, max(4, 128 // width)), BLOCKS, COMPONENTS
         flows = [VectorFlow(width, *sizes) for _ in range(members)]
     for flow, part in zip(flows, old, strict=True):
         flow.net.initialize(part)
-    likely, found = [_train(flows, old, new, max_steps, generator).double()], []
+    likely, found = [_train(flows, old, new, max_steps, generator)[:, :MOST_ROWS].double()], []
     for options in GAUSSIANS:
-        each = [fit_gaussians(part[None], *options, generator) for part in kept]
-        found.append([torch.cat(tensors) for tensors in zip(*each, strict=True)])
-        likely.append(gaussian_log_prob(*found[-1], held).logsumexp(2))
+        each = [fit_gaussians(part[None, :MOST_ROWS], *options, generator) for part in kept]
+        shares, means, factors = map(torch.cat, zip(*each, strict=True))
+        mixtures = gaussian_log_prob(shares, means, factors, held[:, :MOST_ROWS])
+        likely.append(mixtures.logsumexp(2))
+        found.append((shares, means.flatten(0, 1), factors.flatten(0, 1)))
     weights = torch.full((len(likely),), 1 / len(likely), dtype=y.dtype)
     for _ in range(WEIGHT_STEPS):
         joint = torch.stack(likely, 2) + weights.log()
-        weights = joint.softmax(2).mean((0, 1))
-    gaussians = sum(members * each[0].shape[1] for each in found)
-    model = TableModel(columns, flows, marginals.ends.shape[1] - 1, gaussians).double().eval()
-    model.marginals, logs = marginals, (weights / members).log()
-    model.held_out = float(joint.logsumexp(2).mean() + slopes.sum(1).mean())
-    model.orders.copy_(torch.stack(orders))
-    shares = [(each[0] + log).flatten() for each, log in zip(found, logs[1:], strict=True)]
-    model.log_weights.copy_(torch.cat([logs[:1].expand(members), *shares]))
-    model.means.copy_(torch.cat([each[1].flatten(0, 1) for each in found]))
-    model.factors.copy_(torch.cat([each[2].flatten(0, 1) for each in found]))
+        weights = joint.softmax(2).mean((0, 1)).clamp(min=1e-12)  # its logarithm is saved
+    logs = (weights / weights.sum() / members).log()
+    means, factors = (torch.cat([each[place] for each in found]) for place in (1, 2))
+    own = [(each[0] + log).flatten() for each, log in zip(found, logs[1:], strict=True)]
+    model = TableModel(columns, flows, marginals.ends.shape[1] - 1, len(means)).double().eval()
+    model.marginals, model.orders, model.means, model.factors = marginals, orders, means, factors
+    model.log_weights = torch.cat([logs[:1].expand(members), *own])
+    model.held_out = float(joint.logsumexp(2).mean() + slopes.sum(1)[parts[:, :size]].mean())
     return model
 
 
@@ -109,12 +107,12 @@ def choose_bins(x: Tensor, generator: torch.Generator) -> Tensor:
     parts, size = _parts(len(x), 5, generator)
     gains = []
     for rows in x[parts]:
-        new, old = rows[:size], rows[size:]
+        new, old = rows[:size][:MOST_ROWS], rows[size:][:MOST_ROWS]
         smooth = fit_gaussians(old.T[..., None], COMPONENTS, 1.0, generator)
         base = gaussian_log_prob(*smooth, new.T[..., None]).logsumexp(2).T
         maps = [Columns.fitted(old, torch.full(x.shape[1:], k)) for k in range(1, BINS + 1)]
-        pairs = [columns.log_slopes(new) for columns in maps]
-        gains.append(torch.stack([BASES["logistic"].log_prob(y) + s - base for y, s in pairs]))
+        y, slopes = map(torch.stack, zip(*(each.log_slopes(new) for each in maps), strict=True))
+        gains.append(F.logsigmoid(y) + F.logsigmoid(-y) + slopes - base)
     gain = torch.cat(gains, 1)
     mean, best = gain.mean(1).max(0)
     error = gain.std(1).gather(0, best[None])[0] / gain.shape[1] ** 0.5
@@ -127,9 +125,10 @@ def fit_gaussians(
     """Mixtures of Gaussians by expectation maximization, of several tables (G, n, D) at once.
 
     Gives log-weights (G, K), means (G, K, D) and factors of the covariances (G, K, D, D). Each
-    component begins with the rows that are nearest to one of them.
+    component begins with the rows that are nearest to one of them. To those of a component,
+    ``prior`` · D rows with the mean covariance of all components are added.
     """
-    _, rows, width = x.shape
+    (_, rows, width), prior = x.shape, prior * x.shape[2]
     first = torch.rand(x.shape[:2], generator=generator).argsort(1)[:, :count, None]
     near = torch.cdist(x, x.gather(1, first.expand(-1, -1, width))).argmin(2)
     share = F.one_hot(near, first.shape[1]).to(x)
@@ -139,8 +138,7 @@ def fit_gaussians(
         apart = x[:, None] - means[:, :, None]
         scatter = (apart * share.mT[..., None]).mT @ apart
         common = scatter.sum(1, keepdim=True) / rows
-        sums = scatter + prior * width * common
-        covariance = sums / (total + prior * width)[..., None, None]
+        covariance = (scatter + prior * common) / (total + prior)[..., None, None]
         factors = torch.linalg.cholesky(covariance + RIDGE * torch.eye(width).to(x))
         log_weights = ((total + 1) / (rows + total.shape[1])).log()
         share = gaussian_log_prob(log_weights, means, factors, x).softmax(2)
@@ -160,21 +158,11 @@ def _train(
     """
     members = [_LogDensity(flow) for flow in flows]
     weights, buffers = stack_module_state(members)
-    template = members[0]
-
-    def log_density(weights: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
-        return functional_call(template, (weights, buffers), (x,))  # type: ignore[no-any-return]
-
-    each = vmap(log_density)
+    each = vmap(lambda weights, buffers, x: functional_call(members[0], (weights, buffers), (x,)))
     decayed = [w for name, w in weights.items() if ".convolutions." in name and w.dim() > 2]
     others = [w for w in weights.values() if all(w is not d for d in decayed)]
-    groups: list[dict[str, Any]] = [
-        {"params": decayed},
-        {"params": others, "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(
-        groups, LEARNING_RATE, betas=(0.9, 0.99), weight_decay=WEIGHT_DECAY
-    )
+    groups: list[dict[str, Any]] = [{"params": others, "weight_decay": 0.0}, {"params": decayed}]
+    optimizer = torch.optim.AdamW(groups, LEARNING_RATE, (0.9, 0.99), weight_decay=WEIGHT_DECAY)
     ema = {name: w.detach().clone() for name, w in weights.items()}
     best, kept_ema = held.new_full((len(flows),), -math.inf), dict[str, Tensor]()
     best_step = 0
@@ -185,12 +173,9 @@ def _train(
             better = likely > best
             if bool(better.any()):
                 best_step, best = step, torch.where(better, likely, best)
-                kept_ema = {
-                    name: torch.where(
-                        better.view(-1, *(1,) * (w.dim() - 1)), w, kept_ema.get(name, w)
-                    )
-                    for name, w in ema.items()
-                }
+                for name, w in ema.items():
+                    mask = better.view(-1, *(1,) * (w.dim() - 1))
+                    kept_ema[name] = torch.where(mask, w, kept_ema.get(name, w))
             if step - best_step >= PATIENCE:
                 break
         chosen = torch.rand(kept.shape[:2], generator=generator).argsort(1)[:, :BATCH]
@@ -204,7 +189,7 @@ def _train(
     for number, member in enumerate(members):
         member.load_state_dict({n: w[number] for n, w in kept_ema.items()}, strict=False)
     with torch.no_grad():
-        return each(kept_ema, buffers, held)
+        return torch.as_tensor(each(kept_ema, buffers, held))
 
 
 class _LogDensity(nn.Module):

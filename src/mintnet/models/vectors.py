@@ -124,11 +124,8 @@ class Columns(EntrywiseBijection):
 
         y = (x − low) / width,     or     y = logit P(x)
 
-    with P linear in bins of one width. On either side of them y goes on with the slope 1 / width.
-
-    Args:
-        columns: D.
-        most: bins of one column.
+    with P linear in bins of one width, ``most`` at most. On either side of them y goes on with the
+    slope 1 / width. Shapes: (batch, ``columns``).
 
     Examples:
         >>> columns = Columns.fitted(torch.rand(50, 1).double(), torch.tensor([4]))
@@ -153,7 +150,7 @@ class Columns(EntrywiseBijection):
         """The map of rows (n, D); ``bins``, (D,), hold half a row more, the sides one more each."""
         self = cls(len(bins), max(1, int(bins.max()))).to(x.dtype)
         (low, high), place = x.aminmax(dim=0), torch.arange(self.ends.shape[1]).to(x)
-        width = (1 + 2e-6) * (high - low).clamp(min=1e-12) / bins
+        width = (1 + 2e-6) * (high - low).clamp(min=1e-300) / bins
         self.low.copy_(torch.where(bins > 0, low - 1e-6 * (high - low), x.mean(0)))
         self.width.copy_(torch.where(bins > 0, width, x.std(0, correction=0)))
         rows = ((x - self.low) / self.width).T.contiguous().sort().values
@@ -188,7 +185,7 @@ class Columns(EntrywiseBijection):
 def gaussian_log_prob(log_weights: Tensor, means: Tensor, factors: Tensor, x: Tensor) -> Tensor:
     """log wₖ N(x; mₖ, Lₖ Lₖᵀ): rows (..., n, D), K Gaussians (..., K, D, D) → (..., n, K)."""
     apart = (x.unsqueeze(-3) - means.unsqueeze(-2)).mT
-    z = torch.linalg.solve_triangular(factors, apart, upper=False)
+    z: Tensor = torch.linalg.solve_triangular(factors, apart, upper=False)
     volume = factors.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     total = log_weights - volume - 0.5 * x.shape[-1] * math.log(2 * math.pi)
     return (total.unsqueeze(-1) - 0.5 * z.square().sum(-2)).mT
@@ -201,16 +198,7 @@ class TableModel(Model):
 
         p(y) = Σₘ wₘ pₘ(y[orderₘ]) + Σₖ wₖ N(y; mₖ, Lₖ Lₖᵀ),     y = `Columns` (x)
 
-    To sample, a flow or Gaussian is drawn, then a point of it.
-
-    Args:
-        columns: their names.
-        flows: M models of D columns; all of one shape.
-        bins: of a column's histogram at most, see `Columns`.
-        gaussians: K.
-
-    Attributes:
-        held_out: nats a row that the members had not seen; NaN if not fitted.
+    To sample, a flow or Gaussian is drawn, then a point of it. There are K = ``gaussians``.
 
     Examples:
         >>> model = TableModel(["height", "weight"], [VectorFlow(2), VectorFlow(2)]).eval()
@@ -227,7 +215,7 @@ class TableModel(Model):
     log_weights: Tensor
     means: Tensor
     factors: Tensor
-    held_out = math.nan
+    held_out = math.nan  # nats a row that the members had not seen
 
     def __init__(
         self, columns: list[str], flows: list[VectorFlow], bins: int = 1, gaussians: int = 0
@@ -239,32 +227,30 @@ class TableModel(Model):
         self.register_buffer("log_weights", torch.full((total,), -math.log(total)))
         self.register_buffer("means", torch.zeros(gaussians, width))
         self.register_buffer("factors", torch.eye(width).repeat(gaussians, 1, 1))
-        self.to(flows[0].dtype)
+        self.to(dtype=flows[0].dtype if flows else None)
 
     @torch.no_grad()
     def log_prob(self, x: Tensor) -> Tensor:
         """Nats of rows (batch, D), (batch,)."""
         y, slopes = self.marginals.log_slopes(x)
-        weights, shares = self.log_weights.split([len(self.flows), len(self.means)])
         pairs = zip(self.flows, self.orders, strict=True)
         each = [flow.log_prob(y[:, order]) for flow, order in pairs]  # type: ignore[operator]
-        gaussians = partial(gaussian_log_prob, *(shares, self.means, self.factors))
-        likely = [torch.stack(each, 1) + weights, torch.cat([gaussians(r) for r in y.split(256)])]
-        return torch.cat(likely, 1).logsumexp(1) + slopes.sum(1)
+        gaussians = partial(gaussian_log_prob, torch.zeros(()).to(y), self.means, self.factors)
+        likely = [torch.stack(each, 1), torch.cat([gaussians(part) for part in y.split(256)])]
+        return (torch.cat(likely, 1) + self.log_weights).logsumexp(1) + slopes.sum(1)
 
     @torch.no_grad()
     def sample(self, count: int, seed: int = 0) -> Tensor:
         """New rows, (count, D)."""
-        generator, flows = torch.Generator().manual_seed(seed), len(self.flows)
+        generator = torch.Generator().manual_seed(seed)
         chosen = self.log_weights.exp().cpu().multinomial(count, True, generator=generator)
         rows = torch.randn(count, *self.shape, generator=generator).to(self.means)
         for number in chosen.unique().tolist():
             mine = (chosen == number).nonzero().flatten()
-            if (k := number - flows) >= 0:
+            if (k := number - len(self.flows)) >= 0:
                 rows[mine] = self.means[k] + rows[mine] @ self.factors[k].T
             else:
-                flow = cast(VectorFlow, self.flows[number])
-                found = flow.sample(len(mine), seed=seed + number)
+                found = cast(VectorFlow, self.flows[number]).sample(len(mine), seed=seed + number)
                 rows[mine[:, None], self.orders[number]] = found
         return self.marginals.invert(rows)
 
@@ -280,4 +266,5 @@ class TableModel(Model):
 
     @classmethod
     def least_weights(cls, config: dict[str, Any]) -> int:
-        return sum(each["net"].least_weights() for each in config["flows"])
+        flows = sum(each["net"].least_weights() for each in config["flows"])
+        return int(flows + config["gaussians"] * len(config["columns"]) ** 2)
