@@ -15,11 +15,11 @@ from mintnet.tables import fit_table
 
 
 class FlowDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
-    """The density of the rows of a table, by the mean of several small flows of mixture layers.
+    """The density of the rows of a table, by a mixture of small flows and of Gaussians.
 
-    Columns are scaled, training ends early by held-out rows, and the same ``random_state`` gives
-    the same model. All other parameters are those of `mintnet.tables.fit_table`. ``model_`` is the
-    fitted `TableModel`, which has ``save``.
+    Training ends early by held-out rows, which also weigh the members, and the same
+    ``random_state`` gives the same model. All other parameters are those of
+    `mintnet.tables.fit_table`. ``model_`` is the fitted `TableModel`, which has ``save``.
 
     Examples:
         >>> rows = np.random.default_rng(0).normal(size=(60, 2))

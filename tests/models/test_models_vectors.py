@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import mintnet as mn
-from mintnet.models.vectors import TableModel
+from mintnet.models.vectors import Columns, TableModel
 from mintnet.tables import fit_table
 from registry import away_from_zero
 
@@ -161,3 +161,53 @@ def test_tables_without_a_density(raises_with) -> None:  # type: ignore[no-untyp
     rows[:, 1] = 7.0
     with raises_with(ValueError, "constant", "b", "leave"):
         fit_table(rows, list("abc"))
+
+
+def test_columns_are_mapped_exactly() -> None:
+    """Through a histogram or scaled: the slope is that of autograd, and the inverse is exact."""
+    rng = np.random.default_rng(0)
+    x = torch.tensor(np.stack([rng.integers(0, 5, 200) + rng.random(200), rng.normal(size=200)], 1))
+    columns = Columns.fitted(x, torch.tensor([5, 0]))
+    new = torch.cat([x, 40 * torch.randn(50, 2).double()]).requires_grad_()  # some are far outside
+    y, slopes = columns.log_slopes(new)
+    (gradient,) = torch.autograd.grad(y.sum(), new)
+    torch.testing.assert_close(slopes, gradient.log())
+    torch.testing.assert_close(columns.invert(y), new)
+    for place in range(6):  # where bins end, P is the share of rows below
+        end = columns.low + place * columns.width
+        below = float((x[:, 0] < end[0]).double().mean())
+        p = torch.sigmoid(columns.log_slopes(end[None])[0][0, 0])
+        assert float(p) == pytest.approx(below, abs=0.01)
+    z = torch.linspace(-9, 9, 40).double()[:, None].repeat(1, 2)
+    torch.testing.assert_close(columns.log_slopes(columns.invert(z))[0], z)
+
+
+def test_histograms_only_where_they_are_clearly_better(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    stairs = rng.choice([0, 1, 7], 600, p=[0.7, 0.1, 0.2]) + rng.random(600)
+    rows = np.stack([stairs, rng.normal(size=600)], 1)
+    model = fit_table(rows, ["a", "b"], members=2, filters=4, max_steps=20)
+    assert int(model.marginals.bins[0]) >= 8 and int(model.marginals.bins[1]) == 0
+    model.save(tmp_path / "table")
+    back, x = TableModel.load(tmp_path / "table"), torch.tensor(rows)
+    assert torch.equal(back.log_prob(x), model.log_prob(x))
+    assert torch.equal(back.sample(9, seed=1), model.sample(9, seed=1))
+    drawn = model.sample(2000)[:, 0]
+    assert float(((drawn > 2) & (drawn < 7)).double().mean()) < 0.03  # the gap
+    assert float((drawn > 7).double().mean()) == pytest.approx(0.2, abs=0.05)
+    axes = torch.meshgrid(torch.linspace(-3, 12, 601), torch.linspace(-6, 6, 121), indexing="ij")
+    grid = torch.stack(axes, -1).reshape(-1, 2).double()
+    assert float(model.log_prob(grid).exp().sum() * 15 / 600 * 12 / 120) == pytest.approx(
+        1, abs=0.02
+    )
+
+
+def test_weights_of_members_are_those_of_rows_they_had_not_seen() -> None:
+    """Of two far clusters of Gaussian noise, Gaussian mixtures are the better members."""
+    rng = np.random.default_rng(0)
+    centres = 6 * rng.choice([-1, 1], (400, 1))
+    rows, new = np.split(rng.normal(size=(400, 3)) * [1, 0.1, 2] + centres, 2)
+    model = fit_table(rows, list("abc"), members=3, filters=2, max_steps=10)
+    weights = model.log_weights.exp()
+    assert float(weights.sum()) == pytest.approx(1) and float(weights[3:].sum()) > 0.5
+    assert float(model.log_prob(torch.tensor(new)).mean()) == pytest.approx(model.held_out, abs=0.4)

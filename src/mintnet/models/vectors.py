@@ -2,11 +2,13 @@
 
 import math
 from dataclasses import asdict
-from typing import Any, ClassVar, Literal, Self
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
 
+from mintnet.bijections.base import EntrywiseBijection
 from mintnet.flows import EntryScaling
 from mintnet.graphs import is_capturing
 from mintnet.models.base import Model
@@ -101,14 +103,88 @@ class VectorFlow(Flow):
         return cls(dimensions, *form, base=config["base"])
 
 
-class TableModel(Model):
-    r"""The mean of the densities of several flows, each with the columns in an order of its own:
+class Columns(EntrywiseBijection):
+    r"""Each column of a table by itself: scaled, or through the histogram of its rows,
 
     .. code-block:: text
 
-        p(x) = 1/M Σₘ pₘ(x[orderₘ])
+        y = (x − low) / width,     or     y = logit P(x)
 
-    It is a mixture: to sample, a flow is drawn, then a point of it.
+    with P linear in bins of one width, ``most`` at most. On either side of them y goes on with the
+    slope 1 / width. Shapes: (batch, ``columns``).
+
+    Examples:
+        >>> columns = Columns.fitted(torch.rand(50, 1).double(), torch.tensor([4]))
+        >>> columns.inverse(columns(torch.tensor([[0.25]]).double())[0])
+        tensor([[0.2500]], dtype=torch.float64)
+    """
+
+    low: Tensor
+    width: Tensor
+    bins: Tensor
+    ends: Tensor
+
+    def __init__(self, columns: int, most: int = 1) -> None:
+        super().__init__()
+        self.register_buffer("low", torch.zeros(columns))
+        self.register_buffer("width", torch.ones(columns))
+        self.register_buffer("bins", torch.zeros(columns).long())  # 0: scaled
+        self.register_buffer("ends", torch.full((columns, most + 1), 0.5).cumsum(1))  # P there
+
+    @classmethod
+    def fitted(cls, x: Tensor, bins: Tensor) -> Self:
+        """The map of rows (n, D); ``bins``, (D,), hold half a row more, the sides one more each."""
+        self = cls(len(bins), max(1, int(bins.max()))).to(x.dtype)
+        (low, high), place = x.aminmax(dim=0), torch.arange(self.ends.shape[1]).to(x)
+        width = (1 + 2e-6) * (high - low).clamp(min=1e-300) / bins
+        self.low.copy_(torch.where(bins > 0, low - 1e-6 * (high - low), x.mean(0)))
+        self.width.copy_(torch.where(bins > 0, width, x.std(0, correction=0)))
+        rows = ((x - self.low) / self.width).T.contiguous().sort().values
+        below = torch.searchsorted(rows, place.repeat(len(bins), 1))
+        self.ends.copy_((1 + below + place / 2) / (2 + len(x) + bins[:, None] / 2))
+        self.bins.copy_(bins)
+        return self
+
+    def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        u = (x - self.low) / self.width
+        inside = u.clamp(min=0).minimum(self.bins)
+        level, below, share = self._bin(inside.long())
+        p = below + (inside - level) * share
+        slope = (share / (p * (1 - p))).log().where((u == inside) & (self.bins > 0), 0.0)
+        return p.logit() + u - inside, slope - self.width.log()
+
+    def invert(self, z: Tensor) -> Tensor:
+        last = self.ends.gather(1, self.bins[:, None])[:, 0]
+        inside = z.maximum(self.ends[:, 0].logit()).minimum(last.logit())
+        p = torch.sigmoid(inside)
+        level = torch.searchsorted(self.ends, p.T.contiguous(), right=True).T - 1
+        level, below, share = self._bin(level)
+        return self.low + self.width * (level + (p - below) / share + z - inside)
+
+    def _bin(self, level: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """A bin that the column has, P where it begins, and what it holds."""
+        level = level.minimum(self.bins - 1).clamp(min=0)
+        below, above = (self.ends.gather(1, level.T + more).T for more in (0, 1))
+        return level, below, above - below
+
+
+def gaussian_log_prob(log_weights: Tensor, means: Tensor, factors: Tensor, x: Tensor) -> Tensor:
+    """log wₖ N(x; mₖ, Lₖ Lₖᵀ): rows (..., n, D), K Gaussians (..., K, D, D) → (..., n, K)."""
+    apart = (x.unsqueeze(-3) - means.unsqueeze(-2)).mT
+    z: Tensor = torch.linalg.solve_triangular(factors, apart, upper=False)
+    volume = factors.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    total = log_weights - volume - 0.5 * x.shape[-1] * math.log(2 * math.pi)
+    return (total.unsqueeze(-1) - 0.5 * z.square().sum(-2)).mT
+
+
+class TableModel(Model):
+    r"""A mixture of several flows, each with the columns in an order of its own, and of Gaussians:
+
+    .. code-block:: text
+
+        p(y) = Σₘ wₘ pₘ(y[orderₘ]) + Σₖ wₖ N(y; mₖ, Lₖ Lₖᵀ),     y = `Columns` (x)
+
+    To sample, a flow or Gaussian is drawn, then a point of it. There are K = ``gaussians``.
 
     Examples:
         >>> model = TableModel(["height", "weight"], [VectorFlow(2), VectorFlow(2)]).eval()
@@ -117,44 +193,64 @@ class TableModel(Model):
     """
 
     kind = "table"
-    schema: ClassVar[Any] = {"columns": tuple[str, ...], "flows": tuple[VECTOR, ...]}  # type: ignore[valid-type]
+    schema: ClassVar[Any] = {
+        **{"columns": tuple[str, ...], "flows": tuple[VECTOR, ...]},  # type: ignore[valid-type]
+        **{"bins": Annotated[int, (1, 2**16)], "gaussians": Annotated[int, (0, 2**16)]},
+    }
     orders: Tensor
-    held_out = math.nan  # nats a row that a flow had not seen, the mean over the flows
+    log_weights: Tensor
+    means: Tensor
+    factors: Tensor
+    held_out = math.nan  # nats a row that the members had not seen
 
-    def __init__(self, columns: list[str], flows: list[VectorFlow]) -> None:
-        super().__init__((len(columns),), 256)  # type: ignore[arg-type]
-        self.columns, self.flows = columns, nn.ModuleList(flows)
-        order = torch.arange(len(columns)).expand(len(flows), -1)
-        self.register_buffer("orders", order.clone())
+    def __init__(
+        self, columns: list[str], flows: list[VectorFlow], bins: int = 1, gaussians: int = 0
+    ) -> None:
+        super().__init__((width := len(columns),), 256)  # type: ignore[arg-type]
+        self.columns, self.flows, self.bins = columns, nn.ModuleList(flows), bins
+        self.marginals, total = Columns(width, bins), len(flows) + gaussians
+        self.register_buffer("orders", torch.arange(width).repeat(len(flows), 1))
+        self.register_buffer("log_weights", torch.full((total,), -math.log(total)))
+        self.register_buffer("means", torch.zeros(gaussians, width))
+        self.register_buffer("factors", torch.eye(width).repeat(gaussians, 1, 1))
+        self.to(dtype=flows[0].dtype if flows else None)
 
     @torch.no_grad()
     def log_prob(self, x: Tensor) -> Tensor:
         """Nats of rows (batch, D), (batch,)."""
+        y, slopes = self.marginals.log_slopes(x)
         pairs = zip(self.flows, self.orders, strict=True)
-        each = [flow.log_prob(x[:, order]) for flow, order in pairs]  # type: ignore[operator]
-        return torch.stack(each).logsumexp(0) - math.log(len(each))
+        each = [flow.log_prob(y[:, order]) for flow, order in pairs]  # type: ignore[operator]
+        gaussians = partial(gaussian_log_prob, torch.zeros(()).to(y), self.means, self.factors)
+        likely = [torch.stack(each, 1), torch.cat([gaussians(part) for part in y.split(256)])]
+        return (torch.cat(likely, 1) + self.log_weights).logsumexp(1) + slopes.sum(1)
 
     @torch.no_grad()
     def sample(self, count: int, seed: int = 0) -> Tensor:
         """New rows, (count, D)."""
         generator = torch.Generator().manual_seed(seed)
-        chosen = torch.randint(len(self.flows), (count,), generator=generator)
-        rows = torch.empty(count, *self.shape, dtype=self.dtype, device=self.device)
-        for number, flow in enumerate(self.flows):
-            if len(mine := (chosen == number).nonzero().flatten()):
-                found = flow.sample(len(mine), seed=seed + number)  # type: ignore[operator]
+        chosen = self.log_weights.exp().cpu().multinomial(count, True, generator=generator)
+        rows = torch.randn(count, *self.shape, generator=generator).to(self.means)
+        for number in chosen.unique().tolist():
+            mine = (chosen == number).nonzero().flatten()
+            if (k := number - len(self.flows)) >= 0:
+                rows[mine] = self.means[k] + rows[mine] @ self.factors[k].T
+            else:
+                found = cast(VectorFlow, self.flows[number]).sample(len(mine), seed=seed + number)
                 rows[mine[:, None], self.orders[number]] = found
-        return rows
+        return self.marginals.invert(rows)
 
     def describe(self) -> dict[str, Any]:
         flows = [flow.describe() for flow in self.flows]  # type: ignore[operator]
-        return {"kind": self.kind, "columns": self.columns, "flows": flows}
+        sizes = {"bins": self.bins, "gaussians": len(self.means)}
+        return {"kind": self.kind, "columns": self.columns, "flows": flows, **sizes}
 
     @classmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
         flows = [VectorFlow.from_description(each) for each in config["flows"]]
-        return cls(list(config["columns"]), flows)
+        return cls(list(config["columns"]), flows, config["bins"], config["gaussians"])
 
     @classmethod
     def least_weights(cls, config: dict[str, Any]) -> int:
-        return sum(each["net"].least_weights() for each in config["flows"])
+        flows = sum(each["net"].least_weights() for each in config["flows"])
+        return int(flows + config["gaussians"] * len(config["columns"]) ** 2)
