@@ -221,7 +221,7 @@ def test_subnormal_function_values_are_moved_outwards() -> None:
 
 
 ENDS = {
-    "exp": (ca.Exp(), [100.0, -120.0], -20.0),
+    "exp": (ca.Exp(), [80.0, -120.0], -40.0),
     "sigmoid": (ca.Sigmoid(), [-110.0, 110.0], -220.0),
     "tanh": (ca.Tanh(), [60.0, -60.0], 2 * math.log(4) - 240.0),
     "softplus": (ca.Softplus(), [-110.0, 200.0], -110.0),
@@ -253,6 +253,8 @@ def test_log_dets_of_layers_and_those_beyond_float64() -> None:
     for place in (800.0, -800.0):
         with pytest.raises(ValueError, match="log-determinant of Composed is not finite"):
             Composed(ca.Exp(), (1,))(torch.tensor([[place]]))
+    with pytest.raises(ValueError, match="value of Composed is not finite for 1 of 2 samples"):
+        Composed(ca.Exp(), (2,))(torch.tensor([[1.0, 1.0], [100.0, 1.0]]))
 
 
 def test_traces_of_any_length_and_constants_on_copies() -> None:

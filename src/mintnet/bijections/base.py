@@ -41,12 +41,15 @@ class Bijection(nn.Module, ABC):
         check_input(x, self.event_shape, type(self).__name__, domain)
         self._check_dtype(x)
         y, log_det = self.transform(x)
-        if not unreadable(x) and not bool(log_det.isfinite().all()):
-            bad = (~log_det.isfinite()).nonzero().flatten().tolist()
+        if not unreadable(x) and not bool(log_det.isfinite().all() & y.isfinite().all()):
+            what, wrong = "value", ~y.flatten(1).isfinite().all(1)
+            if not bool(log_det.isfinite().all()):
+                what, wrong = "log-determinant", ~log_det.isfinite()
+            bad = wrong.nonzero().flatten().tolist()
             raise ValueError(
-                f"the log-determinant of {type(self).__name__} is not finite for {len(bad)} of "
-                f"{len(x)} samples (the first: sample {bad[0]}): entries too near the end of the "
-                "domain or too large for its formula, or weights that are not finite"
+                f"the {what} of {type(self).__name__} is not finite for {len(bad)} of {len(x)} "
+                f"samples (the first: sample {bad[0]}): entries too near the end of the domain or "
+                "too large for its formula, or weights that are not finite"
             )
         return y, log_det
 
