@@ -41,8 +41,9 @@ class Logit(EntrywiseBijection):
 
     def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         width, exact = 1 - 2 * self.lam, x.double()  # p cancels near the ends of the domain
-        log_p, log_q = (self.lam + width * exact).log(), (self.lam + width * (1 - exact)).log()
-        slope = math.log(width) - log_p - log_q
+        margin = self.lam / width  # p = width (margin + x): exporters drop factors as near to 1
+        log_p, log_q = (margin + exact).log(), (margin + (1 - exact)).log()  # less log(width)
+        slope = -math.log(width) - log_p - log_q
         return (log_p - log_q - self.centre).to(x), slope.to(x)
 
     def invert(self, z: Tensor) -> Tensor:

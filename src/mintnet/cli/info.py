@@ -89,8 +89,11 @@ class Export(DataOptions, Command):
         place, out = output_place(self.file, "", (".onnx",), "FILE").expanduser(), console()
         opened = open_model(self.model, "cpu")
         flow, images = opened.flow, self.images(opened, self.count).images
-        errors = export_onnx(flow, place, images)
+        with Tasks(out) as task:
+            errors = export_onnx(flow, place, images, task)
         labels = " and labels, int64 (batch,)" if flow.classes else ""
+        given = '{{"x": x, "labels": labels}}' if labels else '{{"x": x}}'
+        self.then = f"in Python: onnxruntime.InferenceSession(FILE).run(None, {given})"
         shape, size = ", ".join(map(str, flow.shape)), place.stat().st_size
         out.print(f"{strong(place)}, {size / 2**20:.1f} MiB")
         out.print(f"takes x in (0, 1), float32 (batch, {shape}){labels}; gives log_prob and z")
