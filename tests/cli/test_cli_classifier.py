@@ -160,6 +160,12 @@ def test_predict(mintnet, fails, trained_classifier):
     assert code == 1 and err == "mintnet: error: none of 1 pictures could be read\n"
 
 
+def test_predict_warns_of_pictures_unlike_the_training_images(mintnet):
+    Image.effect_noise((28, 28), 80).save("noise.png")
+    out = mintnet("predict", "mnist-classifier", "test:7", "noise.png").out
+    assert "noise.png is unlike the training images" in out and out.count("unlike") == 1
+
+
 def test_import(mintnet, fixtures):
     code, out, err = mintnet("import-original", fixtures / "original_classifier.pth", "c")
     assert code == 0 and "an invertible classifier with 4 Mint layers" in out, err

@@ -1,6 +1,7 @@
 """`mintnet predict` and `explain`: what a classifier says about pictures, and what it sees."""
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,9 @@ from mintnet.cli.model import OpenModel
 from mintnet.cli.output import Tasks, console, output_place, strong, write
 from mintnet.figures import explanation_picture
 from mintnet.models import Classifier, Flow
+from mintnet.models.storage import SHIPPED
+
+load_flow = cache(Flow.load)
 
 
 class Predict(ModelCommand, then="mintnet explain {model} {first}"):
@@ -67,7 +71,7 @@ class Predict(ModelCommand, then="mintnet explain {model} {first}"):
 
 
 def print_answer(out: Console, opened: OpenModel, name: str, image: Tensor, logits: Tensor) -> str:
-    """Print the most probable class, a warning where black and white look exchanged; its name."""
+    """Print the most probable class, with a warning if the picture looks wrong; gives its name."""
     best, probability = int(logits.argmax()), float(logits.softmax(0).max())
     label = opened.class_names()[best]
     out.print(f"{strong(name)}: {escape(label)}, {100 * probability:.1f} %")
@@ -77,6 +81,17 @@ def print_answer(out: Console, opened: OpenModel, name: str, image: Tensor, logi
         if abs(mean - known) > abs(1 - mean - known) + 0.25:
             words = f"  {name} looks inverted: its background is bright where that of the training "
             words += "images is dark, or the other way round. Invert it and try again."
+            out.print(words, style="yellow", markup=False)
+    data = opened.config.get("data")
+    folder = SHIPPED.get(str(data.get("name"))) if isinstance(data, dict) else None
+    flow = None if folder is None else load_flow(folder)
+    if flow is not None and flow.scores is not None and flow.shape == image.shape:
+        with torch.no_grad():
+            bits, held_out = float(flow.bits_per_dim(image[None])), flow.scores["statistics"][:, 0]
+        low, high = float(held_out.min()), float(held_out.max())
+        if not low / 2 <= bits <= 2 * high:
+            words = f"  {name} is unlike the training images: {bits:.1f} bits per dimension, where "
+            words += f"others like them have {low:.1f} to {high:.1f}. The percentage says little."
             out.print(words, style="yellow", markup=False)
     return label
 

@@ -31,8 +31,8 @@ class OpenModel:
         if not isinstance(self.model, Flow) or len(self.model.shape) != 3:
             raise ValueError(
                 f"{self.name} is a {self.model.kind}, and this command is for density models of "
-                "images; for classifiers there are train, evaluate, verify, explain, info and "
-                "report, for tables train, sample, score, evaluate, info and report"
+                "images; for classifiers there are train, evaluate, verify, predict, explain, info "
+                "and report, for tables train, sample, score, evaluate, info and report"
             )
         return self.model
 
