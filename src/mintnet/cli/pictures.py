@@ -26,7 +26,7 @@ ON_PAGE, PRINTED, AT_ONCE = 120, 15, 32  # pictures
 Batch = tuple[list[str], Tensor]
 
 
-class Score(ModelCommand):
+class Score(ModelCommand, then="open {page} in a browser"):
     """Find odd pictures: bits per dimension, a p-value and a map of nats for each.
 
     The p-value is the share of pictures like the model's held-out training images that are at
@@ -95,7 +95,7 @@ class Score(ModelCommand):
         write(out, sheet, to_csv(rows[0], (row.values() for row in rows)))
         write(out, data, figures)
         write(out, page, html.encode())
-        return figures
+        return {**figures, "page": page}
 
     def _reference(self, opened: OpenModel, task: Tasks, failed: dict[str, str]) -> Reference:
         """The reference scores, checked to be enough for the rate."""
@@ -135,12 +135,12 @@ def _read(paths: list[Path], opened: OpenModel, failed: dict[str, str]) -> Itera
             try:
                 images[name] = opened.picture(name)
             except ValueError as error:
-                failed[name] = str(error)
+                failed[name] = str(error).removeprefix(f"{name}: ")
         if images:
             yield list(images), torch.stack(list(images.values()))
 
 
-class Restore(ModelCommand):
+class Restore(ModelCommand, then="mintnet studio {model}, to paint masks with a brush"):
     """Restore a picture: samples of what it may have been, their mean and how sure that is.
 
     Writes one picture: what is given, the samples, their mean, and their standard deviation

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from mintnet.data.dataset import DataError, ImageData, reason
 from mintnet.data.published import existing
@@ -79,7 +79,8 @@ def read_picture(path: Path, size: int, grey: bool) -> NDArray[np.uint8]:
     except DataError:
         raise
     except Exception as error:  # decoders of damaged pictures raise nearly anything
-        problem = f"it is truncated or damaged ({reason(error)}); leave it out"
+        why = "" if isinstance(error, UnidentifiedImageError) else f" ({reason(error)})"
+        problem = f"it is of another kind, truncated or damaged{why}; leave it out"
         raise DataError(f"{path}: expected a picture; {problem}") from error
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
