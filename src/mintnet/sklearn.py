@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,9 @@ class FlowDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
     def sample(self, n_samples: int = 1, random_state: Any = None) -> NDArray[np.float64]:
         """New rows, (n_samples, D), from ``random_state`` or else that of the estimator."""
         check_is_fitted(self)
+        if not isinstance(n_samples, Integral) or n_samples < 1:
+            raise ValueError(f"n_samples is a whole number of at least 1; got {n_samples!r}")
         given = self.random_state if random_state is None else random_state
         seed = int(check_random_state(given).randint(2**31 - 1))
-        found: NDArray[np.float64] = self.model_.sample(n_samples, seed).numpy()
+        found: NDArray[np.float64] = self.model_.sample(int(n_samples), seed).numpy()
         return found

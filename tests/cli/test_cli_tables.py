@@ -36,7 +36,10 @@ def test_from_a_table_to_new_rows(mintnet, table: Path) -> None:  # type: ignore
     model = TableModel.load("runs/people")
     assert model.columns == ["height", "weight"]
     assert json.loads(Path("train.json").read_text())["held_out_nats"] < 0
-    assert mintnet("sample", "runs/people", "-n", "300", "--out", "new.csv").code == 0
+    found = mintnet("train", "people.csv", "--epochs", "3")
+    assert found.code == 2 and "the options for tables: mintnet train people.csv --h" in found.err
+    found = mintnet("sample", "runs/people", "-n", "300", "--out", "new.csv")
+    assert found.code == 0 and found.out.endswith("Next: mintnet score runs/people new.csv\n")
     with open("new.csv") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 300

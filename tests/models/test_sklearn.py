@@ -28,6 +28,9 @@ def test_a_random_state_is_a_model_and_its_samples() -> None:
     assert not np.array_equal(first.score_samples(rows), other.score_samples(rows))
     assert first.score(rows) == pytest.approx(first.score_samples(rows).mean())
     assert not np.array_equal(first.sample(7), first.sample(7, random_state=5))
+    for count in (-1, 0, 1.5):
+        with pytest.raises(ValueError, match="n_samples is a whole number of at least 1; got"):
+            first.sample(count)
 
 
 def test_it_can_be_cross_validated_and_prefers_its_own_kind() -> None:

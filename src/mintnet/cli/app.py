@@ -138,7 +138,10 @@ def parse(arguments: Sequence[str]) -> Command:
             )
     except SystemExit as end:
         if end.code:
-            print(f"mintnet: error: {_wrong_call(said.getvalue(), rest)}", file=sys.stderr)
+            words = _wrong_call(said.getvalue(), rest)
+            if known.get(name) == "cli.tables":
+                words += f"; the options for tables: mintnet {name} {rest[0]} --help"
+            print(f"mintnet: error: {words}", file=sys.stderr)
         raise
     return found
 

@@ -132,8 +132,8 @@ def scored(model: TableModel, path: Path) -> tuple[Rows, Rows]:
     return rows, model.log_prob(torch.tensor(rows)).numpy()
 
 
-class Sample(TableCommand):
-    """Draw new rows from a model of a table, each a verified inverse, into a CSV file."""
+class Sample(TableCommand, then="mintnet score {model} {out}"):
+    """Draw new rows from a model of a table into a CSV file; those of flows are verified."""
 
     count: Count = 1000  # How many rows.
     out: File = None  # The CSV file; samples.csv if not given, numbered if that is taken.
@@ -147,7 +147,7 @@ class Sample(TableCommand):
         return {"out": place, "rows": self.count, "seed": self.seed}
 
 
-class Score(TableCommand):
+class Score(TableCommand, then="mintnet report {model} {table}"):
     """How likely each row of a table is under a model: a CSV file with a row for each."""
 
     table: Table  # The table, with the columns of the model.
@@ -163,7 +163,7 @@ class Score(TableCommand):
         return {"out": place, "rows": len(rows), "nats": float(nats.mean()), "least": least + 1}
 
 
-class Evaluate(TableCommand):
+class Evaluate(TableCommand, then="mintnet report {model}"):
     """The mean log-likelihood of the rows of a table under a model, with its standard error."""
 
     table: OwnTable = None  # The table; the one that the model was trained on if not given.
@@ -179,7 +179,7 @@ class Evaluate(TableCommand):
         return {"nats": float(nats.mean()), "standard_error": error, "rows": len(rows)}
 
 
-class Report(TableCommand):
+class Report(TableCommand, then="open {report} in a browser"):
     """Write one self-contained HTML page about a model of a table."""
 
     table: OwnTable = None  # Rows to compare with; those of the training if not given.
@@ -196,11 +196,11 @@ class Report(TableCommand):
         held = f"{config.get('held_out_nats', math.nan):.3f}"
         found = Overview(
             f"{Path(self.model).name}: a density of {len(model.columns)} columns",
-            f"Rows: {path}, {len(rows):,} of them. Every sample is a verified inverse.",
+            f"Rows: {path}, {len(rows):,} of them. Samples of flows are verified inverses.",
             headlines=[
-                Headline(held, "nats a row, held out", "the mean over the flows"),
+                Headline(held, "nats a row, held out", "by members that had not seen them"),
                 Headline(f"{nats.mean():.3f}", "nats a row", f"of {path.name}"),
-                Headline(f"{len(model.flows)}", "flows", "whose densities are averaged"),
+                Headline(f"{len(model.flows)}", "flows", f"and {len(model.means)} Gaussians"),
             ],
             gallery=[("Columns", about, _histograms(model.columns, rows, drawn))],
             configuration={"model": {k: v for k, v in config.items() if k != "flows"}},
