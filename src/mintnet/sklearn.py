@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -62,7 +61,7 @@ class FlowDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
     def sample(self, n_samples: int = 1, random_state: Any = None) -> NDArray[np.float64]:
         """New rows, (n_samples, D), from ``random_state`` or else that of the estimator."""
         check_is_fitted(self)
-        if not isinstance(n_samples, Integral) or n_samples < 1:
+        if not isinstance(n_samples, int | np.integer) or n_samples < 1:
             raise ValueError(f"n_samples is a whole number of at least 1; got {n_samples!r}")
         given = self.random_state if random_state is None else random_state
         seed = int(check_random_state(given).randint(2**31 - 1))

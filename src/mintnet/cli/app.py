@@ -203,6 +203,7 @@ def _with_dashes(words: str, command: Command | None) -> str:
     """A message of the library with its arguments named as the options of the command."""
     groups = [value for value in vars(command).values() if is_dataclass(value)] if command else []
     names = [name for group in (command, *groups) if group for name in vars(group)]
+    names = [name for name in names if name != getattr(command, "model", None)]  # a folder count
     known = "|".join(name for name in names if name[-1] != "_" and name != "run_folder")
     found = re.match(rf"({known})(?=[ :])", words) if known else None
     return f"--{found[1].replace('_', '-')}{words[found.end() :]}" if found else words
