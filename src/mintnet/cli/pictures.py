@@ -178,8 +178,9 @@ class Restore(ModelCommand, then="mintnet studio {model}, to paint masks with a 
         last = [x.round().to(torch.uint8) for x in (found.mean, spread)]
         sheet = torch.stack([shown, *found.samples, *last])
         write(out, place, image_grid(sheet, flow.levels, min(len(sheet), 10)))
-        words = f"acceptance {found.acceptance:.2f}; effective sample size {found.effective:.0f}"
-        if found.effective < self.count:
+        size = f"{found.effective:.0f}" if self.count > 1 else "not known of one chain"
+        words = f"acceptance {found.acceptance:.2f}; effective sample size {size}"
+        if found.effective < self.count or not found.acceptance:
             words += ": the chains have not mixed; take more --steps"
         out.print(words)
         figures = {"model": self.model, "image": self.image, "samples": self.count}
