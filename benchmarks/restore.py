@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mintnet.analysis.origin import machine
 from mintnet.analysis.restore import restore
-from mintnet.cli.command import Command, Count, DataOptions, File, Model
+from mintnet.cli.command import Command, Count, DataOptions, File, Model, Whole
 from mintnet.cli.model import open_model
 from mintnet.cli.output import Tasks, console
 from mintnet.figures import image_grid, save_picture
@@ -48,7 +48,10 @@ def others(image: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
         smooth: Any = denoise_tv_chambolle
         found = {"total variation": smooth(pixels, weight=0.1, channel_axis=-1)}
         found["non-local means"] = denoise_nl_means(pixels, h=0.8 * SIGMA, sigma=SIGMA, **small)
-    back = {name: torch.from_numpy(np.clip(x, 0, 1) * 255) for name, x in found.items()}
+    back = {
+        name: torch.from_numpy(np.clip(x, 0, 1).reshape(pixels.shape) * 255)
+        for name, x in found.items()
+    }
     return {name: x.permute(2, 0, 1) for name, x in back.items()}
 
 
@@ -73,8 +76,8 @@ class Restore(DataOptions, Command):
     """How many."""
     chains: int = 8
     """Samples of each."""
-    steps: int = 200
-    """Gradients of each chain."""
+    steps: Whole = None
+    """Gradients of each chain, or particles of each sample."""
     seed: int = 0
     """Of noise and chains."""
     sheet: File = None

@@ -38,11 +38,11 @@ class Restore(Command):
     zoom: Whole = None
     """2: the picture has half the model's width and height; its pixels are means of 2 × 2."""
     count: Count = 8
-    """Samples: chains that are run independently."""
-    steps: int = 200
-    """Gradients of each chain; more, and the chains mix better."""
+    """Samples: chains, or groups of particles, that are run independently."""
+    steps: Whole = None
+    """More are better: gradients of each chain (200), or of one layer, particles a sample (16)."""
     seed: int = 0
-    """Of the chains."""
+    """Of what is drawn."""
     label: Whole = None
     """Of a class-conditional model: the class of the picture; if not given, any."""
     data: Folder = None
@@ -83,7 +83,7 @@ class Restore(Command):
         write(out, place, image_grid(sheet, flow.levels, min(len(sheet), 10)))
         words = f"acceptance {found.acceptance:.2f}; effective sample size {found.effective:.0f}"
         if found.effective < self.count:
-            words += ": the chains have not mixed; take more --steps"
+            words += ": the samples are not independent; take more --steps"
         out.print(words)
         figures = {"model": self.model, "image": self.image, "samples": self.count}
         figures |= {"acceptance": found.acceptance, "effective_sample_size": found.effective}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -87,23 +88,22 @@ class MonotoneWalk:
         for cache in self.caches:
             cache.clear()
         for number, level in enumerate(self.schedule.levels):
-
-            def convolve(index: int, value: Tensor | None, number: int = number) -> Tensor:
-                """Convolution ``index`` on this level; None stands for x, not known yet."""
-                cache, level = self.caches[index], self.schedule.levels[number]
-                known = cache.known_part(number, level)
-                if value is None:
-                    return known
-                cache.keep(value, number, level)
-                return torch.baddbmm(known, cache.diagonal[level.channels], value)
-
-            entries = self.entries[number]
+            entries, convolve = self.entries[number], partial(self.convolve, number)
             target = flat[entries].reshape(len(level.entries), -1)
             found = self.function.solve_level(convolve, self.constants, target, level.channels)
             x[entries] = found.reshape(-1, batch)
             for index in self.function.reads_input:
                 self.caches[index].keep(found[:, None], number, level)
         return x.T.reshape(self.z.shape)
+
+    def convolve(self, number: int, index: int, value: Tensor | None) -> Tensor:
+        """Convolution ``index`` on a level; None stands for x, not known yet."""
+        cache, level = self.caches[index], self.schedule.levels[number]
+        known = cache.known_part(number, level)
+        if value is None:
+            return known
+        cache.keep(value, number, level)
+        return torch.baddbmm(known, cache.diagonal[level.channels], value)
 
     def replayed(
         self,
