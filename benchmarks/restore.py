@@ -44,10 +44,11 @@ def others(image: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
     if mask is not None:
         found = {"biharmonic": inpaint_biharmonic(pixels, mask.numpy(), channel_axis=-1)}
     else:
-        small = {"patch_size": 5, "patch_distance": 6, "fast_mode": False, "channel_axis": -1}
+        # The best of weights 0.02 to 0.3, of h from 0.6 σ to 2 σ and of three sizes, on MNIST.
+        small = {"patch_size": 3, "patch_distance": 10, "fast_mode": False, "channel_axis": -1}
         smooth: Any = denoise_tv_chambolle
-        found = {"total variation": smooth(pixels, weight=0.1, channel_axis=-1)}
-        found["non-local means"] = denoise_nl_means(pixels, h=0.8 * SIGMA, sigma=SIGMA, **small)
+        found = {"total variation": smooth(pixels, weight=0.035, channel_axis=-1)}
+        found["non-local means"] = denoise_nl_means(pixels, h=1.3 * SIGMA, sigma=SIGMA, **small)
     back = {
         name: torch.from_numpy(np.clip(x, 0, 1).reshape(pixels.shape) * 255)
         for name, x in found.items()
