@@ -43,7 +43,7 @@ def particles(
     generator: torch.Generator,
     progress: Progress | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """x in [0, 1] and z of all particles, (P, C, H, W), and their weights, (P,).
+    """x in [0, 1], (P, C, H, W), z, (D, P), and the weights, (P,), of all particles.
 
     ``ends`` are the least and the largest grey level that each entry may have, (2, C, H, W), and
     ``sizes`` the number of groups and of particles in each. Groups are independent, and count by
@@ -61,7 +61,8 @@ def particles(
     if seen is not None:  # (D, L), and (D, L + 1)
         table = seen(half[1::2].view(-1, 1, 1, 1)).flatten(1).T
         likelihood, edges_of = table.exp(), edges.expand(len(z), -1)
-    counted, sees = (ends[0] < ends[1])[None].float(), layer.network.linear.mask.float()
+    unlike = context is not None and bool((context != context[0]).any())  # the class is unknown
+    counted, sees = ((ends[0] < ends[1]) | unlike)[None].float(), layer.network.linear.mask.float()
     for _ in walk.schedule.levels:  # known entries count if they depend on others
         counted = (counted + F.conv2d(counted, sees, padding=1)).clamp(max=1)
     for number, level in enumerate(walk.schedule.levels):
@@ -93,11 +94,10 @@ def particles(
             logs = logs.logsumexp(1, keepdim=True).expand_as(logs) - math.log(sizes[1])
         if progress is not None:
             progress(number + 1, walk.depth)
-    codes = z.T.reshape(x.shape)
-    x = flow.pixels.invert(flow.given(context).solve(codes, Wavefront()).require(REMEDY))
+    x = flow.given(context).solve(z.T.reshape(x.shape), Wavefront()).require(REMEDY)
     flat = ((k / 20 * logs.logsumexp(1)).softmax(0) for k in range(20, -1, -1))
     groups = next(each for each in flat if 1 / float(each.square().sum()) > 0.74 * sizes[0])
-    return x, codes, (logs.softmax(1) * groups[:, None]).flatten()
+    return flow.pixels.invert(x), z, (logs.softmax(1) * groups[:, None]).flatten()
 
 
 def drawn_by(weights: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -110,7 +110,7 @@ def restore(
         samples = levels[drawn_by(weights[None], n, generator)].to(torch.uint8)
         found = samples.cpu(), torch.where(free, mean, image).cpu(), spread.cpu()
         share = 1 / float(weights.square().sum()) / len(weights)
-        return Restoration(*found, share, effective_draws(z[:, :, free].flatten(1).T, weights))
+        return Restoration(*found, share, effective_draws(z[free.flatten().repeat(c)], weights))
     u = torch.rand(n, *small, generator=generator).to(flow.device, flow.dtype)
     start = (image + u) / flow.levels  # (n, …) in the unit cube
     if zoom is not None:
