@@ -1,8 +1,7 @@
 """Sequential Monte Carlo for flows of one mixture layer: exact draws, entry after entry.
 
 Such a flow gives the probability of an entry's grey level k, given earlier entries, by formula.
-In the triangular ordering, for many particles at once, a level is drawn from q, a place inside of
-it follows, and the weight of the particle is multiplied by Σ q:
+Particles draw levels from q, then places inside of them, and multiply their weights by Σ q:
 
     q(k) ∝ P(k | earlier entries) · p(seen | k).
 
@@ -26,6 +25,7 @@ from mintnet.bijections.mixture import MixtureMap
 from mintnet.calculus.mixture import Mixture
 from mintnet.models import Flow
 from mintnet.models.batches import Progress
+from mintnet.precision import true_float32
 from mintnet.solvers import REMEDY, Wavefront
 from mintnet.solvers.monotone import MonotoneWalk
 
@@ -34,6 +34,7 @@ Likelihood = Callable[[Tensor], Tensor]  # x ↦ log p(seen | x) of each entry o
 
 
 @torch.no_grad()
+@true_float32()
 def particles(
     flow: Flow,
     context: Tensor | None,
@@ -45,9 +46,8 @@ def particles(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """x in [0, 1], (P, C, H, W), z, (D, P), and the weights, (P,), of all particles.
 
-    ``ends`` are the least and the largest grey level that each entry may have, (2, C, H, W), and
-    ``sizes`` the number of groups and of particles in each. Groups are independent, and count by
-    their mean weights, flattened until 3/4 of them count.
+    ``ends``: least and largest grey level of each entry, (2, C, H, W); ``sizes``: groups, particles
+    in each. Groups are independent; their mean weights are flattened until 3/4 of them count.
     """
     (layer,), (cdf, quantile), count = flow.net.leaves(), BASES[flow.base_name], math.prod(sizes)
     assert isinstance(layer, MixtureLayer)
