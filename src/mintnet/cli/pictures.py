@@ -152,9 +152,10 @@ class Restore(ModelCommand):
     mask: File = None  # A picture of the model's size: what is white in it is unknown.
     noise: Name = None  # Its standard deviation for pixels from 0 to 1: a number, or as 25/255.
     zoom: Whole = None  # 2: the picture has half the model's size; pixels are means of 2 × 2.
-    count: Count = 8  # Samples: chains that are run independently.
-    steps: int = 200  # Gradients of each chain; more, and the chains mix better.
-    seed: int = 0  # Of the chains.
+    count: Count = 8  # Samples: chains, or groups of particles, that are run independently.
+    # More are better: gradients of each chain (200), or of one layer, particles a sample (16).
+    steps: Whole = None
+    seed: int = 0  # Of what is drawn.
     label: Whole = None  # The class, of a class-conditional model; any if not given.
     data: Folder = None  # Folder with the data set's files, for places in it.
     out: File = None  # The picture; restored.png if not given, numbered if that is taken.
@@ -180,7 +181,7 @@ class Restore(ModelCommand):
         write(out, place, image_grid(sheet, flow.levels, min(len(sheet), 10)))
         words = f"acceptance {found.acceptance:.2f}; effective sample size {found.effective:.0f}"
         if found.effective < self.count:
-            words += ": the chains have not mixed; take more --steps"
+            words += ": the samples are not independent; take more --steps"
         out.print(words)
         figures = {"model": self.model, "image": self.image, "samples": self.count}
         figures |= {"acceptance": found.acceptance, "effective_sample_size": found.effective}
