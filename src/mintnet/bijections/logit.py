@@ -1,4 +1,4 @@
-"""The logit transform from pixels in [0, 1] to the real line."""
+"""Pixels in [0, 1] to the real line, by the logit transform, and to [−1, 1]."""
 
 import math
 
@@ -58,3 +58,18 @@ class Logit(EntrywiseBijection):
 
     def extra_repr(self) -> str:
         return f"λ={self.lam:g}" + (f", centre={self.centre:g}" if self.centre else "")
+
+
+class Rescale(EntrywiseBijection):
+    """y = 2x − 1 for each entry.
+
+    Examples:
+        >>> Rescale()(torch.tensor([[0.0, 0.5, 1.0]]))[0]
+        tensor([[-1.,  0.,  1.]])
+    """
+
+    def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return 2 * x - 1, torch.full_like(x, math.log(2))
+
+    def invert(self, z: Tensor) -> Tensor:
+        return (z + 1) / 2

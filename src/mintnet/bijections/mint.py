@@ -146,17 +146,9 @@ class MintLayer(TriangularBijection):
     def slope_floor(self) -> tuple[Tensor, Tensor]:
         return self.t, torch.ones_like(self.t)
 
-    def parameter_count(self) -> int:
-        """Weights that are not masked, biases and t."""
-        weights = sum(int(mask.sum()) for mask in (self.mask1, self.mask2, self.mask3))
-        return weights + sum(bias.numel() for bias in self.biases) + self.raw_t.numel()
-
     @property
     def name(self) -> str:
-        shape, order = (
-            "×".join(map(str, self.event_shape)),
-            "upper" if self.ordering.upper else "lower",
-        )
+        order, shape = str(self.ordering).split()[0], "×".join(map(str, self.event_shape))
         return f"{order} MintLayer {shape}, K = {self.filters}"
 
     def extra_repr(self) -> str:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection, unreadable
-from mintnet.calculus import LOWER, Function, Ordering, Proof, certify, variable
+from mintnet.calculus import LOWER, Ordering, Proof, certify, variable
 from mintnet.calculus.expression import trace
 from mintnet.calculus.quantity import Q as Q
 from mintnet.calculus.value import within_range
@@ -172,21 +172,17 @@ class Composed(TriangularBijection):
     changed. ``insist`` uses it even if nothing is proved. Slopes are computed in float64.
 
     Examples:
-        >>> from mintnet.calculus import ELU, Identity, MaskedConv2d
+        >>> from mintnet.calculus import ELU, Identity, MaskedConv2d, Tanh
         >>> inner = ELU() @ MaskedConv2d(1)
         >>> Composed(inner * inner, (1, 4, 4))  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         mintnet.calculus.proof.NotProvedError: Composed is not proved to be invertible (...
-        >>> from mintnet.calculus import Tanh
         >>> Composed(3.0 * Identity() + Tanh(), (2,)).slope_bounds()[0]
         tensor([3., 3.], dtype=torch.float64)
     """
 
     def __init__(
-        self,
-        function: Function | Callable[[Any], Any],
-        shape: tuple[int, ...],
-        insist: bool = False,
+        self, function: Callable[[Any], Any], shape: tuple[int, ...], insist: bool = False
     ) -> None:
         super().__init__()
         self.event_shape, self.inner, self.insist = tuple(shape), function, insist

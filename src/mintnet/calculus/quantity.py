@@ -166,9 +166,8 @@ class _WithConstant(Function):
         super().__init__()
         self.function = function
         if not isinstance(constant, Tensor | float | int):
-            raise TypeError(
-                f"expected a Function, a tensor or a number; got {type(constant).__name__}"
-            )
+            kind = type(constant).__name__
+            raise TypeError(f"expected a Function, a tensor or a number; got {kind}")
         if isinstance(constant, Tensor) and not isinstance(constant, nn.Parameter):
             self.register_buffer(self.held, constant)
         else:

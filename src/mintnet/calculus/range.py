@@ -20,10 +20,9 @@ from mintnet.calculus.value import mix
 class Range(Quantity):
     """What is known of a value and its slope for all inputs at once.
 
-    Besides the two intervals it carries where the value is affine in its own coordinate (with
-    the earlier entries fixed), ``blame``, the part at which the slope first lost its sign, and
-    ``maker``, what to call it when it is to blame.
-    Shapes: a batch of one, otherwise as in `Value`.
+    Besides the two intervals it carries where the value is affine in its own coordinate (with the
+    earlier entries fixed), ``blame``, the part at which the slope first lost its sign, and
+    ``maker``, its name in such a message. Shapes: a batch of one, otherwise as in `Value`.
     """
 
     value: Interval
@@ -59,8 +58,7 @@ class Range(Quantity):
         conditioner.check(shape)
         ordering, constant = common(self.ordering, conditioner.ordering), torch.zeros(1, *shape)
         value, slope = conditioner.value_range(shape), Interval.point(constant)
-        name = str(conditioner)
-        image = Range(value, slope, constant == 0, ordering, groups=self.groups, maker=name)
+        image = Range(value, slope, constant == 0, ordering, None, self.groups, str(conditioner))
         return (image,) * conditioner.outputs
 
     def through_monotone(self, function: MonotoneMap) -> Range:

@@ -4,7 +4,6 @@ from mintnet.solvers.auto import Auto
 from mintnet.solvers.base import REMEDY, ChannelBlocks, Evaluate, Solver, StructureError, System
 from mintnet.solvers.bisection import Bisection
 from mintnet.solvers.fixed_point import FixedPoint, ResidualIteration
-from mintnet.solvers.gradient import attach_gradient
 from mintnet.solvers.solution import InversionError, Solution, Status, relative_residual
 from mintnet.solvers.verified import REALS, TOLERANCES, InFloat64, verified
 from mintnet.solvers.wavefront import Wavefront
@@ -27,7 +26,6 @@ __all__ = [
     "StructureError",
     "System",
     "Wavefront",
-    "attach_gradient",
     "relative_residual",
     "verified",
 ]

@@ -98,11 +98,10 @@ def _block_by_block(
         given = blocks.given(index, known)
         system = replace(blocks.system(index), context=given)
         found = newton._solve(system, z[rows][:, channels], scale[rows])
-        value = torch.nan_to_num(found.value, nan=0.0)
+        value, solved = torch.nan_to_num(found.value, nan=0.0), found.converged
         taken[rows] += found.steps
         values[index][rows] = value
         known.append(blocks.activations(index, value, given))
-        solved = found.converged
         if not z.is_cuda and not bool(solved.all()):  # on a GPU each batch size has its own graph
             rows, known = rows[solved], [tuple(part[solved] for part in parts) for parts in known]
             if not len(rows):

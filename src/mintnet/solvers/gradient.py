@@ -68,11 +68,7 @@ def _versions(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
 def _solve_transposed(
     x: Tensor, g: Tensor, evaluate: Evaluate, name: str, max_steps: int | None
 ) -> Tensor:
-    """u with J(x)ᵀ u = g, by Algorithm 1 with α = 1 on the transposed system.
-
-    The system is linear and triangular: it ends after at most as many steps as there are levels of
-    dependence. Raises if the residual says otherwise.
-    """
+    """u with J(x)ᵀ u = g, by Algorithm 1 with α = 1 on the transposed system; residual-checked."""
     with torch.enable_grad():
         at = x.detach().requires_grad_()
         y, slope = evaluate(at)

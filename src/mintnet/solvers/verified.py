@@ -163,10 +163,7 @@ def _judged(
 
 
 def _image(value: Value, x: Tensor, rows: Tensor) -> Tensor:
-    """f(x) a few samples at a time, or of all of them beside a sample of zeros.
-
-    So no sample has the neighbours that it was solved with, and where f depends on them it shows.
-    """
+    """f(x), a few samples at a time or beside a sample of zeros: other neighbours than before."""
     limit = CHECKED_AT_ONCE.get(x.device.type, CHECKED_AT_ONCE["cpu"])
     size = max(1, limit // max(1, x[:1].numel()))
     if 1 < len(x) <= size:

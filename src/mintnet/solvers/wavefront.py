@@ -37,8 +37,7 @@ class Wavefront(Solver):
     unknown, solved by a bracketed Newton method. The inverse costs about one forward pass plus
     these scalar solves, has no step size and converges from anywhere.
 
-    A function with networks of strictly earlier entries (a coupling has two levels) evaluates them
-    once a level, and ``evaluations`` counts that.
+    Networks of strictly earlier entries (a coupling has two levels) are evaluated once a level.
     """
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
@@ -65,14 +64,10 @@ def _walk(system: System, root: Expression, z: Tensor, scale: Tensor) -> tuple[T
     shape, radius = _structure(root, system, tuple(z.shape[1:]))
     plan = schedule(shape, radius, system.ordering.upper, system.ordering.name)
     nodes, batch, steps = root.nodes(), len(z), 0
-    caches = {
-        node: LevelCache(node.part, plan, z) for node in nodes if node.operation is Operation.LINEAR
-    }
-    constants = {
-        node: _by_entry(node.part, shape)
-        for node in nodes
-        if isinstance(node.part, Tensor) and node.part.numel() > 1
-    }
+    linear = (node for node in nodes if node.operation is Operation.LINEAR)
+    caches = {node: LevelCache(node.part, plan, z) for node in linear}
+    scaled = (node for node in nodes if isinstance(node.part, Tensor) and node.part.numel() > 1)
+    constants = {node: _by_entry(node.part, shape) for node in scaled}
     least, sign = (fact.to(z).expand(z.shape[1:]).reshape(-1, 1) for fact in system.slope_floor())
     target = z.flatten(1).T * sign  # rows of B samples
     values = []
