@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import cached_property
 from inspect import ismethod
 from typing import Any
 
@@ -36,7 +37,6 @@ class TriangularBijection(Bijection):
     """
 
     event_shape: tuple[int, ...]
-    ordering: Ordering
     _proof: Proof | None = None
     work: float = 0.0
     """Multiplications and additions of one evaluation for one sample; 0 if they are not known."""
@@ -45,11 +45,10 @@ class TriangularBijection(Bijection):
     def function(self, x: Q) -> Q:
         """The map, written with the calculus."""
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "ordering":  # of a subclass that does not say
-            self.ordering = trace(self.function).ordering or LOWER
-            return self.ordering
-        return super().__getattr__(name)
+    @cached_property
+    def ordering(self) -> Ordering:
+        """The ordering of the Jacobian, from the function where a subclass does not set it."""
+        return trace(self.function).ordering or LOWER
 
     def evaluator(self) -> Evaluate:
         """x ↦ (f(x), diag J(x)) for the weights as they are; solvers call it many times."""
@@ -80,8 +79,7 @@ class TriangularBijection(Bijection):
         logs = y.slope.abs().log()
         if not unreadable(x) and not bool(y.data.isnan().any() | within_range(logs)):
             raise ValueError(
-                f"the log-determinant of {self.name} is not finite: a slope is 0, or beyond the "
-                "range of float64"
+                f"the log-determinant of {self.name} is not finite: a slope is 0 or beyond float64"
             )
         return y.data.to(x), logs.to(x)
 

@@ -100,7 +100,8 @@ class HalfConditioner(Conditioner):
     ) -> None:
         super().__init__()
         if partition not in PARTITIONS:
-            raise ValueError(f"unknown partition {partition!r}; choose {' or '.join(PARTITIONS)}")
+            known = ", ".join(PARTITIONS)
+            raise ValueError(f"unknown partition {partition!r}; choose one of {known}")
         self.network, self.partition, self.outputs = network, partition, outputs
         self.ordering = Ordering(upper, PARTITIONS[partition])
 

@@ -25,7 +25,6 @@ class LinearMap(ABC):
     bias: Tensor | None
     groups: int
     ordering: Ordering
-    dimensions: ClassVar[int]
 
     @abstractmethod
     def apply(self, data: Tensor, weight: Tensor) -> Tensor:
@@ -78,8 +77,6 @@ def constrained(w2: Tensor, w1: Tensor, w3: Tensor, channels: int, mask: Tensor)
 class Convolution(LinearMap):
     """A masked convolution with its weights given: (G * out, G * in, R, R), stride 1, padded."""
 
-    dimensions = 3
-
     def apply(self, data: Tensor, weight: Tensor) -> Tensor:
         return F.conv2d(data, weight.to(data.dtype), padding=weight.shape[-1] // 2)
 
@@ -98,8 +95,6 @@ class Convolution(LinearMap):
 @dataclass(frozen=True)
 class Dense(LinearMap):
     """A triangular matrix with its weights given: (G * out, G * in)."""
-
-    dimensions = 1
 
     def apply(self, data: Tensor, weight: Tensor) -> Tensor:
         return data @ weight.to(data.dtype).T

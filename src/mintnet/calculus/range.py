@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,9 +37,7 @@ class Range(Quantity):
     def through(self, linear: LinearMap) -> Range:
         check_groups(linear, self.groups, tuple(self.value.low.shape[1:]))
         if bool((linear.weight.detach().cpu()[~linear.mask()] != 0).any()):
-            raise ValueError(
-                f"{linear} is not triangular in the {linear.ordering}: mask its weights"
-            )
+            raise ValueError(f"{linear} is not triangular in the {linear.ordering}: mask it first")
         value = linear_image(self.value, linear.weight.detach().cpu(), linear.apply)
         if linear.bias is not None:
             bias = linear.bias.reshape(-1, *(1,) * (value.low.dim() - 2))
@@ -90,12 +89,7 @@ class Range(Quantity):
         return replace(self, value=self.value + Interval.point(offset))
 
     def _then(
-        self,
-        what: str,
-        value: Interval,
-        slope: Interval,
-        affine: Tensor,
-        other: Range | LinearMap | MonotoneMap | None = None,
+        self, what: str, value: Interval, slope: Interval, affine: Tensor, other: Any = None
     ) -> Range:
         """The range of ``what`` is made of this one, and of another range or map."""
         ordering, blame, groups = self.ordering, self.blame, self.groups

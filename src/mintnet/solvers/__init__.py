@@ -5,7 +5,7 @@ from mintnet.solvers.base import REMEDY, ChannelBlocks, Evaluate, Solver, Struct
 from mintnet.solvers.bisection import Bisection
 from mintnet.solvers.fixed_point import FixedPoint, ResidualIteration
 from mintnet.solvers.solution import InversionError, Solution, Status, relative_residual
-from mintnet.solvers.verified import REALS, TOLERANCES, InFloat64, verified
+from mintnet.solvers.verified import REALS, TOLERANCES, verified
 from mintnet.solvers.wavefront import Wavefront
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "ChannelBlocks",
     "Evaluate",
     "FixedPoint",
-    "InFloat64",
     "InversionError",
     "ResidualIteration",
     "Solution",

@@ -35,8 +35,7 @@ class Auto(Solver):
        done before the wavefront would be, both counted in operations (`wavefront_cost`).
     2. What is left goes to the wavefront, which is exact; where the structure has none, to as many
        steps as there are coordinates, after which a triangular system has ended.
-    3. What rounding has left is polished by a few steps, and samples of up to 512 coordinates go to
-       bisection.
+    3. What rounding has left is polished by a few steps; then small samples go to bisection.
 
     The rule has no clock and no memory: the same z and weights on the same device give the same
     bits in every call. An answer counts only with its residual.

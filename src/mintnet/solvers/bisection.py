@@ -19,9 +19,8 @@ Excess = Callable[[Tensor], Tensor]
 class Bisection(Solver):
     """Solve the coordinates in their order, each by bracketing and halving.
 
-    With the earlier coordinates solved, each is a monotone equation in one unknown. It converges
-    from anywhere and needs nothing but monotony; the price is some sixty full evaluations for each
-    coordinate. Use it to check other solvers.
+    With the earlier coordinates solved, each is a monotone equation in one unknown. It needs
+    no more, but some sixty full evaluations a coordinate. Use it to check other solvers.
     """
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:

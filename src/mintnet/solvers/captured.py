@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mintnet.solvers.fixed_point import FixedPoint, State
 
 MOST_GRAPHS = 64
-"""Graphs that are kept."""
 LOOK_EVERY = 3
 """Steps between looks at whether all samples are done: each look waits for the device."""
 

@@ -23,9 +23,8 @@ class FixedPoint(Solver):
     r"""Algorithm 1: x ← x − α diag(J(x))⁻¹ (f(x) − z), stopping for each sample on its own.
 
     At a root the iteration's Jacobian is triangular with 1 − α along its diagonal, so that it
-    converges locally for 0 < α < 2 (Theorem 2) and nowhere near a root otherwise. The paper
-    quotes α = 3.5, 1.1 and 1.15; those are *divisors* of the step: its MNIST runs used
-    1 / 3.5 ≈ 0.286.
+    converges locally for 0 < α < 2 (Theorem 2) and nowhere near a root otherwise. The paper quotes
+    α = 3.5, 1.1 and 1.15; those are *divisors* of the step: its MNIST runs used 1 / 3.5.
 
     Args:
         step: α.

@@ -26,8 +26,6 @@ def attach_gradient(
     is triangular, hands u to z, and −u to f_θ at the fixed x, which passes it on to the weights.
     A triangular system ends by itself; for others ``max_steps`` says when to give up.
     ``weights`` are the tensors of θ: backward raises if one of them has changed since.
-
-    Shapes: x and z alike.
     """
     with true_float32():
         gap = z - evaluate(x.detach())[0]

@@ -19,9 +19,8 @@ def level_of(
     """The level ``(ρ+1)² c + (ρ+1) r + q`` of each entry, for kernels of radius ρ.
 
     Every entry depends on entries of lower levels alone, itself aside; the upper ordering is the
-    mirror image. For 3 × 3 kernels the level is 4c + 2r + q. In the pixel order, where an entry
-    sees all channels of earlier pixels, it is ``C ((ρ+1) r + q) + c``. Kernels of one tap see
-    other channels of the same pixel alone, and the level is c. Shape: (C, H, W).
+    mirror image. For 3 × 3 kernels it is 4c + 2r + q, for kernels of one tap c. In the pixel order,
+    where all channels of earlier pixels are seen, it is ``C ((ρ+1) r + q) + c``. Shape: (C, H, W).
 
     Examples:
         >>> level_of((1, 2, 3), radius=1).tolist()

@@ -144,8 +144,8 @@ def checked(
     if failure is None:
         failure = torch.where(residual.isfinite(), int(Status.OUT_OF_STEPS), int(Status.DIVERGED))
     status = torch.where(residual <= tolerance, int(Status.CONVERGED), failure)
-    counts = (torch.zeros_like(status) + count for count in (steps, evaluations))
-    return Solution(name, fill_failures(value, status), status, residual, unit, *counts)
+    value, none = fill_failures(value, status), torch.zeros_like(status)
+    return Solution(name, value, status, residual, unit, none + steps, none + evaluations)
 
 
 def unsolved(name: str, z: Tensor) -> Solution:

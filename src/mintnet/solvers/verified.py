@@ -116,10 +116,7 @@ def verified(
     domain: Domain = REALS,
     again: bool = True,
 ) -> Solution:
-    """The solution of f(x) = z that ``attempt`` finds, each sample verified or not as stated above.
-
-    ``again`` is whether samples that do not pass are solved again in float64.
-    """
+    """What ``attempt`` finds, verified as stated above; ``again``: in float64 where it fails."""
     rows = torch.arange(len(z), device=z.device)
     with true_float32():
         found = _judged(attempt(z, rows), value, z, rows, tolerance, domain)

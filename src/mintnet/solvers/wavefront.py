@@ -37,14 +37,13 @@ class Wavefront(Solver):
     unknown, solved by a bracketed Newton method. The inverse costs about one forward pass plus
     these scalar solves, has no step size and converges from anywhere.
 
-    Networks of strictly earlier entries (a coupling has two levels) are evaluated once a level.
+    Networks of strictly earlier entries (a coupling has two levels) are evaluated once a level, on
+    what is known by then; their outputs are fixed in the equations.
     """
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         if system.expression is None:
-            raise StructureError(
-                f"{system.name} gives no expression to walk; use FixedPoint or Bisection"
-            )
+            raise StructureError(f"{system.name} has no expression; use FixedPoint or Bisection")
         root = system.expression()
         evaluations = 2
         if any(node.operation is Operation.CONDITION for node in root.nodes()):
@@ -94,11 +93,7 @@ def _walk(system: System, root: Expression, z: Tensor, scale: Tensor) -> tuple[T
 def _walk_networks(
     system: System, root: Expression, z: Tensor, scale: Tensor
 ) -> tuple[Tensor, int, int]:
-    """x with f(x) = z for networks of earlier entries, the most Newton steps, and the levels.
-
-    The networks are evaluated once for each level, on what is known by then; with their outputs
-    fixed, one equation in one unknown is left for each entry of the level.
-    """
+    """x with f(x) = z for networks of earlier entries, the most Newton steps, and the levels."""
     nodes, shape, batch = root.nodes(), z.shape, len(z)
     if any(node.operation is Operation.LINEAR for node in nodes):
         raise StructureError(
@@ -118,7 +113,7 @@ def _walk_networks(
     for level in range(depth):
         entries = (levels == level).nonzero().flatten()
         outputs: dict[Expression, Tensor] = {}
-        _evaluate(nodes, x.reshape(shape), outputs)
+        _evaluate(nodes, x.reshape(shape), outputs, {})
         given = {node: u.flatten(1)[:, entries].reshape(1, -1) for node, u in outputs.items()}
         for node in nodes:
             if isinstance(node.part, Tensor):
@@ -159,7 +154,7 @@ def _evaluate(
     nodes: list[Expression],
     x: Tensor,
     given: dict[Expression, Tensor],
-    diagonals: Mapping[Expression, Tensor] | None = None,
+    diagonals: Mapping[Expression, Tensor],
 ) -> dict[Expression, Dual]:
     """Value and slope of every node, as functions of x at some entries or at all of them.
 
@@ -175,7 +170,6 @@ def _evaluate(
             case Operation.INPUT:
                 pass
             case Operation.LINEAR:
-                assert diagonals is not None
                 own = diagonals[node]
                 s = own.sum(2, keepdim=True) if s is None else own @ s.expand_as(v)
                 v = torch.baddbmm(part, own, v)
@@ -239,9 +233,7 @@ def _structure(
     if len(shape) == 1:
         return (shape[0], 1, 1), 0
     if len(shape) != 3 or kinds == {Dense}:
-        raise StructureError(
-            f"the wavefront takes images (C, H, W) or vectors (D,); {system.name} has {shape}"
-        )
+        raise StructureError(f"the wavefront takes (C, H, W) or (D,); {system.name} has {shape}")
     radius = max((linear.weight.shape[-1] // 2 for linear in maps), default=0)
     return (shape[0], shape[1], shape[2]), radius
 
