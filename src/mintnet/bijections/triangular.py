@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import cached_property
 from inspect import ismethod
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection, unreadable
-from mintnet.calculus import LOWER, Function, Ordering, Proof, certify, variable
+from mintnet.calculus import LOWER, Ordering, Proof, certify, variable
 from mintnet.calculus.expression import trace
 from mintnet.calculus.quantity import Q as Q
 from mintnet.calculus.value import within_range
@@ -36,7 +37,6 @@ class TriangularBijection(Bijection):
     """
 
     event_shape: tuple[int, ...]
-    ordering: Ordering
     _proof: Proof | None = None
     work: float = 0.0
     """Multiplications and additions of one evaluation for one sample; 0 if they are not known."""
@@ -45,11 +45,10 @@ class TriangularBijection(Bijection):
     def function(self, x: Q) -> Q:
         """The map, written with the calculus."""
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "ordering":  # of a subclass that does not say
-            self.ordering = trace(self.function).ordering or LOWER
-            return self.ordering
-        return super().__getattr__(name)
+    @cached_property
+    def ordering(self) -> Ordering:
+        """The ordering of the Jacobian, from the function where a subclass does not set it."""
+        return trace(self.function).ordering or LOWER
 
     def evaluator(self) -> Evaluate:
         """x ↦ (f(x), diag J(x)) for the weights as they are; solvers call it many times."""
@@ -80,8 +79,7 @@ class TriangularBijection(Bijection):
         logs = y.slope.abs().log()
         if not unreadable(x) and not bool(y.data.isnan().any() | within_range(logs)):
             raise ValueError(
-                f"the log-determinant of {self.name} is not finite: a slope is 0, or beyond the "
-                "range of float64"
+                f"the log-determinant of {self.name} is not finite: a slope is 0 or beyond float64"
             )
         return y.data.to(x), logs.to(x)
 
@@ -172,21 +170,17 @@ class Composed(TriangularBijection):
     changed. ``insist`` uses it even if nothing is proved. Slopes are computed in float64.
 
     Examples:
-        >>> from mintnet.calculus import ELU, Identity, MaskedConv2d
+        >>> from mintnet.calculus import ELU, Identity, MaskedConv2d, Tanh
         >>> inner = ELU() @ MaskedConv2d(1)
         >>> Composed(inner * inner, (1, 4, 4))  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         mintnet.calculus.proof.NotProvedError: Composed is not proved to be invertible (...
-        >>> from mintnet.calculus import Tanh
         >>> Composed(3.0 * Identity() + Tanh(), (2,)).slope_bounds()[0]
         tensor([3., 3.], dtype=torch.float64)
     """
 
     def __init__(
-        self,
-        function: Function | Callable[[Any], Any],
-        shape: tuple[int, ...],
-        insist: bool = False,
+        self, function: Callable[[Any], Any], shape: tuple[int, ...], insist: bool = False
     ) -> None:
         super().__init__()
         self.event_shape, self.inner, self.insist = tuple(shape), function, insist
