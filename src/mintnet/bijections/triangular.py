@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import cached_property
 from inspect import ismethod
 from typing import Any
 
@@ -37,6 +36,7 @@ class TriangularBijection(Bijection):
     """
 
     event_shape: tuple[int, ...]
+    ordering: Ordering
     _proof: Proof | None = None
     work: float = 0.0
     """Multiplications and additions of one evaluation for one sample; 0 if they are not known."""
@@ -45,10 +45,11 @@ class TriangularBijection(Bijection):
     def function(self, x: Q) -> Q:
         """The map, written with the calculus."""
 
-    @cached_property
-    def ordering(self) -> Ordering:
-        """The ordering of the Jacobian, from the function where a subclass does not set it."""
-        return trace(self.function).ordering or LOWER
+    def __getattr__(self, name: str) -> Any:
+        if name == "ordering":  # of a subclass that does not say; a property would hide its errors
+            self.ordering = trace(self.function).ordering or LOWER
+            return self.ordering
+        return super().__getattr__(name)
 
     def evaluator(self) -> Evaluate:
         """x ↦ (f(x), diag J(x)) for the weights as they are; solvers call it many times."""
