@@ -101,18 +101,14 @@ class Reference:
 
     @classmethod
     def stored(cls, flow: Flow) -> Reference:
-        """The reference scores that are stored with a model."""
         if flow.scores is None:
-            raise ValueError(
-                "this model has no reference scores; give images like those that it was trained "
-                "on, but not among them, as the reference (--reference DIR of the command)"
-            )
+            words = "give images like those of the training, not among them (--reference DIR)"
+            raise ValueError(f"this model has no reference scores; {words}")
         if flow.scores.get("statistics", torch.empty(0)).shape[1:] != (len(STATISTICS),):
             raise ValueError("the scores stored with this model are those of another version")
         return cls(**flow.scores)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What is stored with a model."""
         return {name: tensor for name, tensor in asdict(self).items() if tensor is not None}
 
     @cached_property

@@ -74,7 +74,6 @@ class Sample(SolverCommand, then="mintnet interpolate {model}"):
         return output_place(self.out / "0000.png", "").parent
 
     def _class(self, names: tuple[str, ...]) -> int | None:
-        """The number of the class."""
         numbers = {str(k): k for k in range(len(names))} | {name: k for k, name in enumerate(names)}
         if self.label is None or self.label in numbers:
             return numbers.get(self.label or "")
@@ -163,7 +162,7 @@ class Verify(DataCommand, then="mintnet report {model}"):
             raise ValueError("--iterations are at least 0")
         if not self.divisors or min(self.divisors) <= 0.5:
             raise ValueError(
-                "--divisors are above 0.5: a step 1/d of 2 or more converges nowhere (Theorem 2)"
+                "--divisors are above 0.5: steps from 2 on converge nowhere (Theorem 2)"
             )
         place = output_place(self.out, "invertibility.png", (".png", ".svg", ".pdf"))
         out, solver, flow = console(), self.chosen_solver(), opened.flow
@@ -193,10 +192,8 @@ class Verify(DataCommand, then="mintnet report {model}"):
         model, fresh = opened.classifier, Verify(model=self.model)
         for name in ("divisors", "iterations", "curve_images", "out"):
             if getattr(self, name) != getattr(fresh, name):
-                raise ValueError(
-                    f"{self.model} is a classifier, for which no curves are drawn, so "
-                    f"--{name.replace('_', '-')} has no meaning"
-                )
+                words = f"so --{name.replace('_', '-')} has no meaning"
+                raise ValueError(f"{self.model} is a classifier, which has no curves, {words}")
         out, solver, trips = console(), self.chosen_solver(), []
         images = self.images(opened, self.count).images
         with Tasks(out) as task:

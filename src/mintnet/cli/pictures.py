@@ -112,10 +112,8 @@ class Score(ModelCommand):
             if flow.scores is None and opened.folder not in SHIPPED.values():
                 save_scores(opened.folder, reference.tensors())
         if (count := len(reference.statistics)) + 1 < 1 / self.rate:
-            raise ValueError(
-                f"--rate {self.rate:g} needs at least {round(1 / self.rate) - 1} reference "
-                f"pictures, and there are {count}; take a higher rate, or more with --reference"
-            )
+            wanted = f"at least {round(1 / self.rate) - 1} reference pictures; there are {count}"
+            raise ValueError(f"--rate {self.rate:g} needs {wanted}; raise it, or give --reference")
         return reference
 
 
@@ -206,6 +204,5 @@ def read_mask(path: Path, shape: tuple[int, int, int]) -> Tensor:
                 return torch.from_numpy(np.array(file.convert("L"))) > 127
     except Exception as error:  # decoders of damaged pictures raise nearly anything
         raise ValueError(f"--mask {path} is not a picture that can be read ({error})") from None
-    raise ValueError(
-        f"--mask {path} has {width} × {height} pixels; the model has {shape[2]} × {shape[1]}"
-    )
+    own = f"the model has {shape[2]} × {shape[1]}"
+    raise ValueError(f"--mask {path} has {width} × {height} pixels; {own}")

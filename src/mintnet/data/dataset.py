@@ -26,15 +26,11 @@ class DataError(ValueError):
 
     @classmethod
     def damaged(cls, path: Path | str, expected: str, error: BaseException) -> Self:
-        """The error for a file that a reader cannot read."""
-        return cls(
-            f"{path}: expected {expected}; it is truncated, damaged or something else "
-            f"({reason(error)}); get it again"
-        )
+        why = f"it is truncated, damaged or something else ({reason(error)})"
+        return cls(f"{path}: expected {expected}; {why}; get it again")
 
     @classmethod
     def missing_extra(cls, package: str, purpose: str) -> Self:
-        """The error for a package of the extra ``cli`` that is not installed."""
         return cls(f'{purpose} needs {package}, not installed: pip install "mintnet[cli]"')
 
 

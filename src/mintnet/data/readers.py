@@ -69,10 +69,8 @@ def parse_idx(data: bytes | bytearray, kind: str, source: str | Path = "idx") ->
     shape = tuple(int.from_bytes(data[i : i + 4], "big") for i in range(4, start, 4))
     size = start + math.prod(shape)
     if len(data) != size or len(data) < start:
-        raise DataError(
-            f"{source}: expected {max(size, start)} bytes for {kind} of shape {shape}; "
-            f"got {len(data)}; get the file again"
-        )
+        wanted = f"{max(size, start)} bytes for {kind} of shape {shape}"
+        raise DataError(f"{source}: expected {wanted}; got {len(data)}; get the file again")
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 
@@ -91,10 +89,8 @@ def load_mnist(split: str, folder: str | Path | None) -> ImageData:
     if (top := labels.max(initial=0)) > 9:
         raise DataError(f"{paths[1]}: expected labels 0 to 9; got {top}")
     if len(images) != len(labels) or len(images) == 0:
-        raise DataError(
-            f"mnist: expected as many labels as images, and at least one; the {part} files in "
-            f"{home} hold {len(images)} images and {len(labels)} labels"
-        )
+        got = f"{home} has {len(images)} images and {len(labels)} labels in its {part} files"
+        raise DataError(f"mnist: expected as many labels as images, and at least one; {got}")
     classes = torch.from_numpy(labels.astype(np.int64))
     return ImageData("mnist", torch.from_numpy(images[:, None]), classes)
 
@@ -137,10 +133,8 @@ def _read(path: Path, version: Mapping[str, str]) -> Batch:
         return read_batch(path, data, 0, 9)
     count, rest = divmod(len(data), RECORD)
     if rest or not count:
-        raise DataError(
-            f"{path}: expected records of {RECORD} bytes; got {len(data)} bytes, "
-            f"{rest} too many for {count} records; get the file again"
-        )
+        got = f"{len(data)} bytes, {rest} too many for {count} records"
+        raise DataError(f"{path}: expected records of {RECORD} bytes; got {got}; get it again")
     records = np.frombuffer(data, np.uint8).reshape(count, RECORD)
     if (top := records[:, 0].max()) > 9:
         raise DataError(f"{path}: expected labels 0 to 9; got {top}; is it a CIFAR-10 batch?")
@@ -150,10 +144,8 @@ def _read(path: Path, version: Mapping[str, str]) -> Batch:
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise DataError(
-                f"expected arrays, lists and numbers only; the pickle asks for {module}.{name}, "
-                "which is refused; get the file from its publisher"
-            )
+            words = f"expected arrays, lists and numbers only; {module}.{name} is refused"
+            raise DataError(f"{words}; get the file from its publisher")
         return _ALLOWED[module, name]
 
 
@@ -182,10 +174,8 @@ def read_batch(path: Path, data: bytes | bytearray, low: int, high: int) -> Batc
     """The batch in the content of a file, with labels ``low`` … ``high``."""
     table = read_table(path, data)
     if missing := [key for key in ("data", "labels") if key not in table]:
-        raise DataError(
-            f"{path}: expected data and labels; it has no {' and no '.join(missing)}, "
-            f"only {', '.join(sorted(table)) or 'nothing'}"
-        )
+        got = f"no {' and no '.join(missing)}, only {', '.join(sorted(table)) or 'nothing'}"
+        raise DataError(f"{path}: expected data and labels; it has {got}")
     images, labels, came = table["data"], table["labels"], type(table["data"]).__name__
     if array := isinstance(images, np.ndarray):
         came = f"{images.dtype} of shape {images.shape}"
@@ -225,10 +215,8 @@ def imagenet32_files(folder: Path) -> Files:
     paths = ([locate_imagenet32(name, folder) for name in each] for each in names)
     old, box = (next(filter(None, found), None) for found in paths)
     if old and box:
-        raise DataError(
-            f"imagenet32: expected one of its two versions; {folder} has both "
-            f"({old.name} and {box.name}); put each into a folder of its own and name that folder"
-        )
+        both = f"{folder} has both ({old.name} and {box.name}); put each into a folder of its own"
+        raise DataError(f"imagenet32: expected one of its two versions; {both}")
     return BOX if box else OLD
 
 
@@ -241,10 +229,8 @@ def load_imagenet32(split: str, folder: str | Path | None) -> ImageData:
         return join("imagenet32-box", (read_batch(p, content(p), 1, 1000) for p in paths))
     images = map_npy(paths[0])
     if len(images) == COUNTS["train" if split == "test" else "test"]:
-        raise DataError(
-            f"{paths[0]}: expected the {split} images; its {len(images)} images are as many "
-            f"as the other file's; are the two swapped?"
-        )
+        got = f"{len(images)} images, as many as in the other file; are the two swapped?"
+        raise DataError(f"{paths[0]}: expected the {split} images; got {got}")
     return ImageData("imagenet32-old", torch.from_numpy(images))
 
 
@@ -262,7 +248,6 @@ def map_npy(path: Path) -> NDArray[np.uint8]:
             return array.transpose(0, 3, 1, 2)
         if array.shape[1:] in ((3, 32, 32), (PIXELS,)):
             return array.reshape(-1, 3, 32, 32)
-    raise DataError(
-        f"{path}: expected uint8 images of shape (N, 32, 32, 3), (N, 3, 32, 32) or (N, {PIXELS}); "
-        f"got {array.dtype} of shape {array.shape}"
-    )
+    wanted = f"(N, 32, 32, 3), (N, 3, 32, 32) or (N, {PIXELS})"
+    got = f"{array.dtype} of shape {array.shape}"
+    raise DataError(f"{path}: expected uint8 images of shape {wanted}; got {got}")

@@ -68,15 +68,11 @@ class FlowDistribution(Distribution):
         validate_args: bool | None = None,
     ) -> None:
         if not isinstance(flow, Flow):
-            raise TypeError(
-                f"a FlowDistribution takes a mintnet.Flow; got {type(flow).__name__}. Bijections "
-                "go into a BijectionTransform."
-            )
+            got = f"{type(flow).__name__}. Bijections go into a BijectionTransform."
+            raise TypeError(f"a FlowDistribution takes a mintnet.Flow; got {got}")
         if len(flow.shape) != 3:
-            raise TypeError(
-                "a FlowDistribution is one of images; of points, take a TransformedDistribution "
-                "with BijectionTransform(mintnet.Chain(flow.pixels, flow.net)).inv"
-            )
+            way = "with BijectionTransform(mintnet.Chain(flow.pixels, flow.net)).inv"
+            raise TypeError(f"of images alone; of points, take a TransformedDistribution {way}")
         if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
             raise ValueError(f"temperature must be a positive number; got {temperature!r}")
         if not isinstance(draws, int) or draws < 1:
@@ -110,10 +106,8 @@ class FlowDistribution(Distribution):
         return self.flow.sample(count, self.temperature, solver=self.solver).reshape(shape)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        raise NotImplementedError(
-            "images of integers have no reparameterized samples; take sample(), or "
-            "dequantized().rsample() for the pixels before they are rounded"
-        )
+        words = "take sample(), or dequantized().rsample() for pixels before they are rounded"
+        raise NotImplementedError(f"integers have no reparameterized samples; {words}")
 
     def log_prob(self, value: Tensor) -> Tensor:
         """A lower bound of log P(v). Shape: (…, C, H, W) → (…)."""
@@ -175,7 +169,5 @@ class FlowDistribution(Distribution):
 
     def __repr__(self) -> str:
         batch = f", batch_shape={tuple(self.batch_shape)}" if self.batch_shape else ""
-        text = (
-            f"{self.flow.shape}, levels={self.flow.levels}, temperature={self.temperature}{batch}"
-        )
-        return f"FlowDistribution({text})"
+        levels, heat = f"levels={self.flow.levels}", f"temperature={self.temperature}"
+        return f"FlowDistribution({self.flow.shape}, {levels}, {heat}{batch})"

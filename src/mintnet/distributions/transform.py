@@ -50,10 +50,8 @@ class BijectionTransform(Transform, nn.Module):
         event_dim: int | None = None,
     ) -> None:
         if not isinstance(bijection, Bijection):
-            raise TypeError(
-                f"a BijectionTransform takes a bijection; got {type(bijection).__name__}. Of a "
-                "density model that is flow.net; FlowDistribution(flow) takes all of it."
-            )
+            got = f"{type(bijection).__name__}: take flow.net, or FlowDistribution(flow)"
+            raise TypeError(f"a BijectionTransform takes a bijection; got {got}")
         if solver is not None and not isinstance(solver, Solver):
             raise TypeError(f"expected a solver such as mintnet.Auto(); got {solver!r}")
         super().__init__(cache_size=cache_size)

@@ -141,10 +141,8 @@ class Model(nn.Module, ABC):
         """Raise unless these are images for this model: bytes, or also ``floating`` numbers."""
         name = type(self).__name__
         if not isinstance(images, Tensor):
-            raise TypeError(
-                f"{name} takes a tensor of images; got {type(images).__name__}: torch.from_numpy "
-                "makes one of an array"
-            )
+            got = type(images).__name__
+            raise TypeError(f"{name} takes a tensor of images (torch.from_numpy); got {got}")
         more, got = "", tuple(images.shape)
         if got[1:] != self.shape:
             if len(got) == 4 and got[1] != self.shape[0]:

@@ -111,16 +111,11 @@ class ImageClassifier(Model):
         if not self.training:
             return true_float32()
         if len(images) < 2:
-            raise ValueError(
-                f"{name} in training mode needs at least two images: batch normalization takes its "
-                "statistics from the batch; got one. Use a larger batch, or call .eval() first."
-            )
+            why = "its statistics come from the batch; got one. Take more, or call .eval() first"
+            raise ValueError(f"{name} in training mode needs at least two images: {why}")
         if not is_capturing(images) and bool((images == images[:1, :, :1, :1]).all()):
-            raise ValueError(
-                f"{name} cannot be trained on this batch: all of its images are the same constant "
-                "colour, so batch normalization would divide by 0. Give it different images, or "
-                "call .eval() first."
-            )
+            why = "the same constant colour, so batch normalization would divide by 0"
+            raise ValueError(f"all images of the batch are {why}; vary them, or call .eval() first")
         return nullcontext()
 
 
@@ -272,8 +267,5 @@ class Classifier(ImageClassifier):
 
     def _refuse_training(self) -> None:
         if self.training:
-            raise TrainingModeError(
-                "a classifier has no inverse in training mode: batch normalization takes its "
-                "statistics from the batch, so each feature depends on every image. Call .eval() "
-                "first."
-            )
+            why = "batch normalization takes its statistics from the batch"
+            raise TrainingModeError(f"no inverse in training mode: {why}; call .eval() first")

@@ -213,11 +213,9 @@ class Flow(Model):
 
     def encode(self, images: Tensor, *, labels: Labels = None) -> Tensor:
         """z of the centres of the images' bins."""
-
-        def latents(x: Tensor, net: Bijection) -> Tensor:
-            return net(self.pixels.transform(x)[0])[0]  # type: ignore[no-any-return]
-
-        return self._each(latents, images, labels, seed=None)
+        return self._each(
+            lambda x, net: net(self.pixels.transform(x)[0])[0], images, labels, seed=None
+        )
 
     @torch.no_grad()
     def decode(self, z: Tensor, solver: Solver | None = None, **options: Unpack[Solving]) -> Tensor:
@@ -334,7 +332,6 @@ class Flow(Model):
         batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> Iterator[Solution]:
-        """The solutions of each batch, one after the other."""
         name = f"the inverse of {type(self.net).__name__}"
         check_input(z, self.net.output_shape, name, finite=False)
         size = check(batch_size, Count | None, "batch_size") or self.batch_size

@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from mintnet.models.storage import CONFIG, WEIGHTS, ModelFileError
+from mintnet.models.storage import CONFIG, WEIGHTS, ModelFileError, save_grid
 from mintnet.solvers import REMEDY
 
 if TYPE_CHECKING:
@@ -144,21 +142,11 @@ def _card(model: Model, name: str, figures: Mapping[str, object], folder: Path) 
     flow: Any = model
     if model.kind == "flow" and len(model.shape) == 3 and model.shape[0] in (1, 3):
         solution = flow.solve(flow.sample_latents(16, seed=0))
-        write_png(folder / "samples.png", flow.to_images(solution.require(REMEDY)), model.levels)
+        images = flow.to_images(solution.require(REMEDY))
+        save_grid(folder / "samples.png", images, model.levels, side=96)
         facts["largest residual of 16 samples"] = f"{float(solution.residual.max()):.1e}"
         samples = "\n![16 samples](samples.png)\n\nSamples of seed 0, none left out.\n"
     rows = "\n".join(f"| {key} | {value} |" for key, value in facts.items())
     shape = " × ".join(map(str, model.shape))
     about = {"name": name, "kind": model.kind, "cls": type(model).__name__, "shape": shape}
     return CARD.format(**about, levels=model.levels, rows=rows, samples=samples)
-
-
-def write_png(path: Path, images: Tensor, levels: int) -> None:
-    """16 images, uint8 (16, C, H, W) with C = 1 or 3, in four rows, three times as large."""
-    from PIL import Image
-
-    scaled = images.cpu().float().mul(255 / (levels - 1)).round().byte()
-    c, h, w = scaled.shape[1:]
-    picture = scaled.reshape(4, 4, c, h, w).permute(0, 3, 1, 4, 2).reshape(4 * h, 4 * w, c)
-    larger = picture.repeat_interleave(3, 0).repeat_interleave(3, 1)
-    Image.fromarray(larger.squeeze(2).numpy()).save(path)

@@ -164,7 +164,6 @@ def _channel_major(value: Tensor, name: str, layer: MintLayer) -> Tensor:
 @torch.no_grad()
 def _copy(target: Tensor, value: Tensor, name: str, path: Path) -> None:
     if value.shape != target.shape:
-        raise ModelFileError(
-            f"{path}: {name} has shape {tuple(value.shape)}, expected {tuple(target.shape)}"
-        )
+        wanted, got = tuple(target.shape), tuple(value.shape)
+        raise ModelFileError(f"{path}: {name} has shape {got}, expected {wanted}")
     target.copy_(value)

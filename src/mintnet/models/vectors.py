@@ -98,9 +98,7 @@ class VectorFlow(Flow):
     def from_description(cls, config: dict[str, Any]) -> Self:
         net = config["net"]
         sizes = net.shape, net.layers, net.filters, net.blocks, net.components
-        dimensions, layers, filters, blocks, components = (size for (size,) in sizes)
-        form = layers, filters, blocks, components, net.classes
-        return cls(dimensions, *form, base=config["base"])
+        return cls(*(size for (size,) in sizes), net.classes, config["base"])
 
 
 class Columns(EntrywiseBijection):

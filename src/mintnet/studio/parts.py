@@ -56,7 +56,6 @@ class Catalogue:
             return self._open[name]
 
     def test_images(self, name: str) -> ImageData:
-        """The test images of a model, where they are on this machine."""
         try:
             return self.open(name).images(None)
         except (ValueError, OSError):

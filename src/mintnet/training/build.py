@@ -71,7 +71,6 @@ def build_task(recipe: Recipe, data: ImageData) -> Task:
 
 
 def _paper(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
-    """A MintNet, as the paper has it."""
     filters = _filters(data.shape, len(chosen["pairs"]))
     config = PRESETS.get(recipe.preset) or MintNetConfig(data.shape, chosen["pairs"], filters)
     lam = 0.05 if recipe.logit_lambda is None else recipe.logit_lambda

@@ -36,7 +36,6 @@ class Devices:
 
     @property
     def cuda(self) -> bool:
-        """Whether the run will be on GPUs of this kind."""
         return self.accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
 
     @property
@@ -56,9 +55,8 @@ class Devices:
         if chosen == "auto":
             return chosen, nodes
         if not chosen.isdecimal() or int(chosen) < 1 or nodes < 1:
-            raise ValueError(
-                f"devices is a positive number or auto, and nodes one; got {chosen} and {nodes}"
-            )
+            got = f"{chosen} and {nodes}"
+            raise ValueError(f"devices is a positive number or auto, and nodes one; got {got}")
         return int(chosen), nodes
 
 

@@ -15,13 +15,14 @@ from torch import Tensor
 
 from mintnet.data import ImageData
 from mintnet.data.dataset import reason
+from mintnet.models.storage import save_grid
 from mintnet.precision import true_float32
 from mintnet.solvers import InversionError
 from mintnet.training.data import Order, stream
 from mintnet.training.devices import SMALL, is_first_process
 from mintnet.training.folder import OTHER, RunError, RunFolder
 from mintnet.training.optimizers import learning_rate
-from mintnet.training.output import Progress, Sampler, save_grid
+from mintnet.training.output import Progress, Sampler
 from mintnet.training.recipe import Recipe
 from mintnet.training.step import Batch, Outcome, Step, Task
 

@@ -1,9 +1,7 @@
 """What a run shows while it trains: its progress on a terminal or in a file, grids of samples."""
 
-import math
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -11,7 +9,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from torch import Tensor
 
-from mintnet.files import whole_file
 from mintnet.models.flow import Flow
 
 FIRST, LATER = 5.0, 30.0
@@ -62,7 +59,6 @@ class Progress:
         self._validation = {n: x for n, x in figures.items() if n.startswith("validation")}
 
     def note(self, text: str) -> None:
-        """Something worth a line."""
         self._due = time.monotonic() + LATER
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
@@ -104,19 +100,3 @@ class Sampler:
             self.spent += time.monotonic() - began
         self.grid_seconds = used * COUNT / drawn
         return torch.cat(images)
-
-
-def save_grid(path: Path, images: Tensor, levels: int) -> None:
-    """Images (n, C, H, W) side by side in about a square, small ones enlarged, as a PNG file."""
-    from PIL import Image
-
-    count, _, h, w = images.shape
-    columns, scale = math.ceil(math.sqrt(count)), max(1, 32 // w)
-    size = columns * (w + 1) + 1, math.ceil(count / columns) * (h + 1) + 1
-    canvas = Image.new("RGB", size, "grey")
-    bright = (images.cpu() * (255 / (levels - 1))).round().byte().expand(-1, 3, -1, -1)
-    for k, image in enumerate(bright.permute(0, 2, 3, 1).numpy()):
-        place = k % columns * (w + 1) + 1, k // columns * (h + 1) + 1
-        canvas.paste(Image.fromarray(image), place)
-    with whole_file(path) as part:
-        canvas.resize((size[0] * scale, size[1] * scale), Image.Resampling.NEAREST).save(part)

@@ -157,7 +157,6 @@ class Recipe(Config):
         return "flow" if self.preset == "folder" and self.pairs else data_and_kind(self.preset)[1]
 
     def steps(self, per_epoch: int) -> int:
-        """The length of the run in steps."""
         return min(self.epochs * per_epoch, self.max_steps or 2**62)
 
 

@@ -173,7 +173,6 @@ def _extended(
 
 
 def _first_words(recipe: Recipe, data: ImageData, order: Order, new: bool) -> Iterator[str]:
-    """What there is to say about the images and the network."""
     test = ""
     if recipe.preset == "folder":
         test = f"{len(_load(recipe, 'test')):,} test, "
@@ -191,7 +190,5 @@ def _check_same_start(fabric: Any, folder: RunFolder, facts: list[int]) -> None:
     every = fabric.all_gather(torch.tensor(facts, dtype=torch.float64, device=fabric.device))
     every = torch.as_tensor(every).reshape(-1, len(facts))
     if not bool((every == every[0]).all()):
-        raise RunError(
-            f"not all processes find the same run in {folder.path} (step, length, checksum of the "
-            f"images: {every.tolist()}); its folder and --data must be shared by all machines"
-        )
+        words = f"another step, length or checksum of images in {folder.path}: {every.tolist()}"
+        raise RunError(f"some process finds {words}; share this folder and --data")
