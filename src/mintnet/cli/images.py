@@ -99,8 +99,8 @@ class Reconstruct(DataCommand, then="mintnet verify {model}"):
         flow, solver = model.flow, self.chosen_solver()
         images = self.images(model, self.count).images.to(flow.device)
         with Tasks(out) as task:
-            progress = task(f"{len(images)} images through the network and back")
-            result = reconstruct(flow, images, solver, self.batch_size, progress)
+            bar, size = task(f"{len(images)} images through the network and back"), self.batch_size
+            result = reconstruct(flow, images, solver, batch_size=size, progress=bar)
         result.solution.require(REMEDY)
         exact, total, errors = result.exact, len(images), result.errors
         colour = "green" if exact == total else "red"
@@ -204,10 +204,8 @@ class Verify(DataCommand, then="mintnet report {model}"):
         for trip in trips:
             out.print(str(trip), style="green" if trip.verified == trip.images else "red")
         if trips[1].byte_exact < trips[0].byte_exact:
-            out.print(
-                "The residual check is about features. Their rounding grows on the way back, too "
-                "much for float32 here: take float64 (clf.double()) to get pictures back."
-            )
+            words = "Rounding of features grows on the way back, too much for float32 here"
+            out.print(f"{words}: take float64 (clf.double()) to get pictures back.")
         figures = {trip.precision: asdict(trip) for trip in trips}
         lost = {trip.precision: trip.images - trip.verified for trip in trips}
         failed = [f"{n} of {len(images)} inversions in {name}" for name, n in lost.items() if n]

@@ -55,11 +55,8 @@ class Info(Command, then="mintnet report {model}"):
         """The model, what was saved with it, and where it comes from."""
         named, name = not Path(self.model).exists(), self.model
         if named and name == "folder":
-            raise ValueError(
-                "the net of folder follows the size of your pictures; train one (mintnet train "
-                "folder --data PICTURES --run RUN), then mintnet info RUN; other presets: "
-                f"{', '.join(PRESETS)}"
-            )
+            words = "train one (mintnet train folder --data PICTURES --run RUN), then name RUN"
+            raise ValueError(f"the net of folder follows the size of your pictures; {words}")
         if named and name not in SHIPPED:
             fresh = "preset, fresh weights"
             if name in PRESETS:

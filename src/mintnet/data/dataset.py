@@ -6,8 +6,6 @@ grey levels, the test part of "Optical Recognition of Handwritten Digits" (Alpay
 Cortes and Burges), to try trained models on.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -80,7 +78,7 @@ class ImageData:
     def __len__(self) -> int:
         return len(self.images)
 
-    def first(self, count: int) -> ImageData:
+    def first(self, count: int) -> Self:
         """The first images; all, where there are no more."""
         if count < 1:
             raise ValueError(f"expected a count of at least 1; got {count}")

@@ -23,16 +23,14 @@ from mintnet.data.published import CIFAR10_BINARY, CIFAR10_PYTHON, LARGEST, cont
 PARTS = {"train": "train", "test": "t10k"}
 MAGIC = {"images": 2051, "labels": 2049}
 PIXELS = 3 * 32 * 32
-RECORD = 1 + PIXELS
-"""Bytes of CIFAR-10's binary version: a label, then pixels, channel-major."""
+RECORD = 1 + PIXELS  # bytes of CIFAR-10's binary version: a label, then pixels, channel-major
 Files = dict[str, tuple[str, ...]]
 OLD: Files = {"train": ("train_32x32.npy",), "test": ("valid_32x32.npy",)}
 """ImageNet 32×32 of the papers on density models, .npy files without labels."""
 BOX: Files = {"train": tuple(f"train_data_batch_{k}" for k in range(1, 11)), "test": ("val_data",)}
 """The anti-aliased version, about 0.25 bits per dimension easier: pickles or .npz with labels."""
 COUNTS = {"train": 1_281_149, "test": 49_999}
-Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""Images (N, 3072) uint8, channel-major, and labels (N,) int64, counted from 0."""
+Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]  # images (N, 3072), labels (N,) from 0
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,

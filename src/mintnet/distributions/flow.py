@@ -1,7 +1,5 @@
 """A density model of images as a distribution of torch.distributions."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar
 
@@ -68,11 +66,15 @@ class FlowDistribution(Distribution):
         validate_args: bool | None = None,
     ) -> None:
         if not isinstance(flow, Flow):
-            got = f"{type(flow).__name__}. Bijections go into a BijectionTransform."
-            raise TypeError(f"a FlowDistribution takes a mintnet.Flow; got {got}")
+            raise TypeError(
+                f"a FlowDistribution takes a mintnet.Flow; got {type(flow).__name__}. Bijections "
+                "go into a BijectionTransform."
+            )
         if len(flow.shape) != 3:
-            way = "with BijectionTransform(mintnet.Chain(flow.pixels, flow.net)).inv"
-            raise TypeError(f"of images alone; of points, take a TransformedDistribution {way}")
+            raise TypeError(
+                "a FlowDistribution is one of images; of points, take a TransformedDistribution "
+                "with BijectionTransform(mintnet.Chain(flow.pixels, flow.net)).inv"
+            )
         if not isinstance(temperature, int | float) or not 0 < temperature < math.inf:
             raise ValueError(f"temperature must be a positive number; got {temperature!r}")
         if not isinstance(draws, int) or draws < 1:
@@ -85,7 +87,7 @@ class FlowDistribution(Distribution):
     def support(self) -> constraints.Constraint:
         return constraints.independent(constraints.integer_interval(0, self.flow.levels - 1), 3)
 
-    def expand(self, batch_shape: Shape, _instance: Any = None) -> FlowDistribution:
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> "FlowDistribution":
         new: FlowDistribution = self._get_checked_instance(FlowDistribution, _instance)  # type: ignore[no-untyped-call]
         new.__dict__.update(self.__dict__)
         old, wide = tuple(self.batch_shape), tuple(batch_shape)
@@ -160,11 +162,9 @@ class FlowDistribution(Distribution):
             raise ValueError(f"expected images of shape (*batch, {shape}); got {kind}")
         images = value.clamp(0, self.flow.levels - 1).to(torch.uint8)
         if not bool((images == value).all()):
-            raise ValueError(
-                f"expected whole numbers from 0 to {self.flow.levels - 1}; got {value.dtype} from "
-                f"{float(value.min()):g} to {float(value.max()):g}, not all of them such numbers. "
-                "Pixels in (0, 1) belong to dequantized()."
-            )
+            got = f"{value.dtype} from {float(value.min()):g} to {float(value.max()):g}"
+            words = f"whole numbers from 0 to {self.flow.levels - 1}; not all are such in {got}"
+            raise ValueError(f"expected {words}. Pixels in (0, 1) belong to dequantized().")
         return images
 
     def __repr__(self) -> str:

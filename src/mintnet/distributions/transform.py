@@ -1,7 +1,5 @@
 """A bijection as a transform of torch.distributions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -50,8 +48,10 @@ class BijectionTransform(Transform, nn.Module):
         event_dim: int | None = None,
     ) -> None:
         if not isinstance(bijection, Bijection):
-            got = f"{type(bijection).__name__}: take flow.net, or FlowDistribution(flow)"
-            raise TypeError(f"a BijectionTransform takes a bijection; got {got}")
+            raise TypeError(
+                f"a BijectionTransform takes a bijection; got {type(bijection).__name__}. Of a "
+                "density model that is flow.net; FlowDistribution(flow) takes all of it."
+            )
         if solver is not None and not isinstance(solver, Solver):
             raise TypeError(f"expected a solver such as mintnet.Auto(); got {solver!r}")
         super().__init__(cache_size=cache_size)
@@ -67,7 +67,7 @@ class BijectionTransform(Transform, nn.Module):
     def codomain(self) -> constraints.Constraint:
         return _interval(self.bijection.codomain, self._axes[1])
 
-    def with_cache(self, cache_size: int = 1) -> BijectionTransform:
+    def with_cache(self, cache_size: int = 1) -> "BijectionTransform":
         if cache_size == self._cache_size:
             return self
         solver, axes = self.solver, self._axes[0]

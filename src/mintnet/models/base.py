@@ -1,7 +1,5 @@
 """What density models and classifiers share: their images, their files, where their weights are."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,7 +51,7 @@ class Model(nn.Module, ABC):
     """A network, called ``kind`` in files, for images (C, H, W) with ``levels`` grey levels."""
 
     kind: ClassVar[str] = "model"
-    kinds: ClassVar[dict[str, type[Model]]] = {}
+    kinds: ClassVar[dict[str, type["Model"]]] = {}
     schema: ClassVar[Any]  # of what `describe` gives
     scores: dict[str, Tensor] | None = None  # of held-out images, see `analysis.score.Reference`
 
@@ -141,8 +139,9 @@ class Model(nn.Module, ABC):
         """Raise unless these are images for this model: bytes, or also ``floating`` numbers."""
         name = type(self).__name__
         if not isinstance(images, Tensor):
-            got = type(images).__name__
-            raise TypeError(f"{name} takes a tensor of images (torch.from_numpy); got {got}")
+            raise TypeError(
+                f"{name} takes a tensor (torch.from_numpy); got {type(images).__name__}"
+            )
         more, got = "", tuple(images.shape)
         if got[1:] != self.shape:
             if len(got) == 4 and got[1] != self.shape[0]:

@@ -2,11 +2,8 @@
 
     x  ──pad──▶  16 channels  ──Mint layers, squeezes──▶  features  ──[ELU], mean──▶  linear
 
-Everything before the pooling is one-to-one: features can be mapped back to pixels. Features of
-no image are mapped to padded images whose padding is not 0, and the energy there is reported.
+Everything before the pooling is one-to-one: features can be mapped back to pixels.
 """
-
-from __future__ import annotations
 
 import math
 from abc import abstractmethod
@@ -115,7 +112,9 @@ class ImageClassifier(Model):
             raise ValueError(f"{name} in training mode needs at least two images: {why}")
         if not is_capturing(images) and bool((images == images[:1, :, :1, :1]).all()):
             why = "the same constant colour, so batch normalization would divide by 0"
-            raise ValueError(f"all images of the batch are {why}; vary them, or call .eval() first")
+            raise ValueError(
+                f"all images of the batch are {why}; give others, or call .eval() first"
+            )
         return nullcontext()
 
 
@@ -215,7 +214,7 @@ class Classifier(ImageClassifier):
                 nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
 
     @staticmethod
-    def preset(name: str) -> Classifier:
+    def preset(name: str) -> "Classifier":
         """The paper's classifier for digits, mnist or cifar10, with fresh weights."""
         name = choose(name, CLASSIFIERS, "-classifier")
         return Classifier(CLASSIFIERS[name], PIXELS[name])

@@ -42,8 +42,7 @@ LEVELS = {"digits": 17}
 EQUALIZED = ("digits-deep", "mnist-deep")
 """Presets of images with a background of one grey level; colours are better left as they are."""
 Count = Annotated[int, (1, 2**40)]
-HIDDEN_ENTRIES = 2**25
-"""Entries in the widest hidden layer of one internal batch at most: 128 MiB in float32."""
+HIDDEN_ENTRIES = 2**25  # of the widest hidden layer in one internal batch: 128 MiB
 
 
 class Flow(Model):

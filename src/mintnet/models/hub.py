@@ -1,23 +1,20 @@
 """Models on the Hugging Face hub: fetched with their hashes checked, pushed with a model card."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mintnet.models.base import Model
 from mintnet.models.storage import CONFIG, WEIGHTS, ModelFileError, save_grid
 from mintnet.solvers import REMEDY
 
-if TYPE_CHECKING:
-    from mintnet.models.base import Model
-
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 NEEDED = "models of the hub need huggingface_hub: pip install 'mintnet[hub]'"
+PUBLIC = ("preset", "data", "validation", "step")  # what others need to know of the training
 CARD = """---
 library_name: mintnet
 tags: [normalizing-flow, invertible-network]
@@ -115,8 +112,11 @@ def push(model: Model, name: str, figures: Mapping[str, object], private: bool) 
     except ModuleNotFoundError:
         raise ModelFileError(NEEDED) from None
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), library_name="mintnet")
+    public = {name: model.about[name] for name in PUBLIC if name in model.about}
+    if isinstance(data := public.get("data"), dict):
+        public["data"] = {name: value for name, value in data.items() if name != "folder"}
     with tempfile.TemporaryDirectory() as folder:
-        model.save(folder, **_public(model.about))
+        model.save(folder, **public)
         Path(folder, "README.md").write_text(_card(model, name, figures, Path(folder)), "utf-8")
         try:
             api.create_repo(name, private=private, exist_ok=True)
@@ -124,15 +124,6 @@ def push(model: Model, name: str, figures: Mapping[str, object], private: bool) 
         except Exception as error:
             raise ModelFileError(f"{name} could not be pushed to the hub: {_why(error)}") from error
     return f"{api.endpoint}/{name}"
-
-
-def _public(about: dict[str, Any]) -> dict[str, Any]:
-    """What others need to know of the training, without the names of folders."""
-    known = {"preset", "data", "validation", "step"}
-    kept = {key: value for key, value in about.items() if key in known}
-    if isinstance(data := kept.get("data"), dict):
-        kept["data"] = {key: value for key, value in data.items() if key != "folder"}
-    return kept
 
 
 def _card(model: Model, name: str, figures: Mapping[str, object], folder: Path) -> str:

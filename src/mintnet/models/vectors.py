@@ -98,7 +98,9 @@ class VectorFlow(Flow):
     def from_description(cls, config: dict[str, Any]) -> Self:
         net = config["net"]
         sizes = net.shape, net.layers, net.filters, net.blocks, net.components
-        return cls(*(size for (size,) in sizes), net.classes, config["base"])
+        dimensions, layers, filters, blocks, components = (size for (size,) in sizes)
+        form = layers, filters, blocks, components, net.classes
+        return cls(dimensions, *form, base=config["base"])
 
 
 class Columns(EntrywiseBijection):
@@ -110,11 +112,6 @@ class Columns(EntrywiseBijection):
 
     with P linear in bins of one width, ``most`` at most. On either side of them y goes on with the
     slope 1 / width. Shapes: (batch, ``columns``).
-
-    Examples:
-        >>> columns = Columns.fitted(torch.rand(50, 1).double(), torch.tensor([4]))
-        >>> columns.inverse(columns(torch.tensor([[0.25]]).double())[0])
-        tensor([[0.2500]], dtype=torch.float64)
     """
 
     low: Tensor

@@ -18,8 +18,7 @@ from mintnet.data import ImageData
 from mintnet.figures import image_grid
 from mintnet.models.storage import SHIPPED, locate, read_config
 
-PROGRESS = gr.Progress()
-"""The default of an argument into which Gradio puts its own progress bar."""
+PROGRESS = gr.Progress()  # the default of an argument into which Gradio puts its own progress bar
 
 
 class Catalogue:
@@ -52,7 +51,6 @@ class Catalogue:
         with self._lock:
             if name not in self._open:
                 self._open[name] = open_model(name)
-                self._open[name].model.eval()
             return self._open[name]
 
     def test_images(self, name: str) -> ImageData:

@@ -19,8 +19,7 @@ from mintnet.training.folder import RunError
 from mintnet.training.recipe import NETWORK, Recipe, data_and_kind, flag
 from mintnet.training.step import ClassificationTask, DensityTask, Task, check_labels
 
-PEAK = 0.1
-"""Where one grey level has a larger share of the pixels, deep models equalize the levels."""
+PEAK = 0.1  # where one grey level has a larger share of the pixels, deep models equalize the levels
 FOLDERS = ", or put each picture of a folder into a subfolder that is its label"
 
 

@@ -22,8 +22,7 @@ from mintnet.training.step import DensityTask, FastPath, Task
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-SMALL = 256
-"""Dimensions of an image up to which one CPU thread is best."""
+SMALL = 256  # dimensions of an image up to which one CPU thread is best
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """How good a model is on a whole set of images: bits per dimension, or accuracy."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -43,7 +41,7 @@ class Calibration:
     accuracy: Tensor
 
     @staticmethod
-    def of(confidence: Tensor, right: Tensor, bins: int = 15) -> Calibration:
+    def of(confidence: Tensor, right: Tensor, bins: int = 15) -> "Calibration":
         """The calibration of predictions. Shapes: (N,) in [0, 1], and (N,) boolean."""
         place = (confidence.double() * bins).ceil().long().clamp(1, bins) - 1
         values = torch.ones_like(confidence), confidence, right

@@ -108,12 +108,6 @@ class RunFolder:
         state = self.read_checkpoint()
         return state is not None and bool(state["step"] >= self.read()["steps"])
 
-    def require_empty(self) -> None:
-        if not self.is_empty():
-            run = self.run_json.is_file()
-            words = "holds a run; go on with it with --resume, or" if run else "is not empty;"
-            raise RunError(f"{self.path} {words} {OTHER}")
-
     def read(self) -> dict[str, Any]:
         if not is_there(self.run_json):
             raise RunError(f"{self.path} holds no run: there is no run.json in it; {OTHER}")

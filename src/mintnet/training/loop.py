@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 CHECKPOINT_SECONDS = 30.0
-PATIENCE = 20
-"""Steps in a row that may be left out since the loss or its gradient is not finite."""
+PATIENCE = 20  # steps in a row that may be left out since the loss or its gradient is not finite
 
 
 @dataclass

@@ -11,12 +11,10 @@ from torch import Tensor
 
 from mintnet.models.flow import Flow
 
-FIRST, LATER = 5.0, 30.0
-"""Seconds until the first plain line within an epoch, and between later ones."""
+FIRST, LATER = 5.0, 30.0  # seconds to the first plain line within an epoch, and between later ones
 COUNT = 64
 SEED = 1  # the same z each time, so that grids can be compared
-SHARE, LEAST = 0.1, 5.0
-"""Of the time of training that samples may take, and the seconds that they may in any case."""
+SHARE, LEAST = 0.1, 5.0  # of training time that samples may take, and seconds in any case
 
 
 class Progress:
@@ -73,10 +71,8 @@ def _line(figures: dict[str, float]) -> str:
 class Sampler:
     """Draws as many samples as the time allows, and leaves grids out that would take too long."""
 
-    spent = 0.0
-    """Seconds spent on samples so far."""
-    grid_seconds: float | None = None
-    """What a whole grid takes, once that is known."""
+    spent = 0.0  # seconds spent on samples so far
+    grid_seconds: float | None = None  # what a whole grid takes, once that is known
 
     def draw(self, flow: Flow, elapsed: float, last: bool) -> Tensor | None:
         """Samples after ``elapsed`` seconds of training, or None where there is no time for them.

@@ -136,12 +136,14 @@ def _recipe(
 ) -> tuple[Recipe, dict[str, Any]]:
     """The recipe, and what run.json says if there is a run to go on with."""
     recipe = Recipe.of(preset, **options)  # names mistakes before anything else
-    if not resume:
-        folder.require_empty()
     if folder.is_empty():
         if recipe.init is not None:
             recipe = Recipe.of(preset, **{**options, **options_of_model(preset, options)})
         return recipe, {}
+    if not resume:
+        run = folder.run_json.is_file()
+        words = "holds a run; go on with it with --resume, or" if run else "is not empty;"
+        raise RunError(f"{folder.path} {words} {OTHER}")
     saved = folder.read()
     try:
         before = check(saved["recipe"], Recipe, "recipe")

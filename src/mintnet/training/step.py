@@ -36,9 +36,7 @@ from mintnet.training.recipe import Recipe
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-
-FastPath = dict[str, Any]
-"""Of the fast path of training: ``dtype`` of convolutions, and whether layers are ``compiled``."""
+FastPath = dict[str, Any]  # ``dtype`` of convolutions, and whether layers are ``compiled``
 
 
 @dataclass(frozen=True)
