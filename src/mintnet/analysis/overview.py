@@ -1,7 +1,5 @@
 """Everything that a report shows of a model, as tensors and numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -58,7 +56,7 @@ class Overview:
     drawn: Solution | None = None  # how the samples were inverted
     between: Tensor | None = None  # (64, C, H, W) uint8; None where one is not verified
     verification: Verification | None = None  # of a density model
-    accuracy: Accuracy | None = None  # of a classifier
+    accuracy: "Accuracy | None" = None  # of a classifier
     images: Tensor | None = None  # that the accuracy is of
     names: tuple[str, ...] = ()  # of the classes
     trips: list[RoundTrip] = field(default_factory=list)  # features mapped back, 64 and 32 bits

@@ -244,8 +244,7 @@ class TuneStep(DataCommand, then="mintnet verify {model} --solver fixed-point --
         out.print(
             f"[bold]The best step is α = {best.step:.4f} = 1/{best.divisor:g}[/]: reconstruction "
             f"error {best.error:.2e} after {steps} steps in each layer, {len(images)} images\n"
-            f"In the paper's way of writing, α = {best.divisor:g}: it prints the divisor. Here α "
-            f"is the step, as in Algorithm 1: --solver fixed-point --step {best.step:.4f}"
+            f"Take --solver fixed-point --step {best.step:.4f}; the paper calls {best.divisor:g} α."
         )
         if best.error > 1e-6:
             out.print("[yellow]No single step inverts this model well; the default solver does.[/]")

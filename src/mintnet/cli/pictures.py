@@ -118,7 +118,6 @@ class Score(ModelCommand):
 
 
 def _files(given: Path) -> list[Path]:
-    """A file itself, or the files below a folder."""
     path = given.expanduser()
     if not path.exists():
         raise ValueError(f"there is no picture and no folder {given}")
@@ -185,7 +184,6 @@ class Restore(ModelCommand):
         return {**figures, "mean_spread": float(found.spread.mean()), "out": place}
 
     def _sigma(self) -> float | None:
-        """The noise, written as 0.1 or 25/255."""
         try:
             return None if self.noise is None else float(Fraction(self.noise.replace(" ", "")))
         except (ValueError, ZeroDivisionError):

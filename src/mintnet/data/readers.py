@@ -99,10 +99,9 @@ def _all_of(
     """The paths of all these files of a data set, or an error that names those not there."""
     found = {file: locate(file, home) for file in files}
     if missing := [file for file, path in found.items() if path is None]:
-        raise DataError(
-            f"{name}: expected {', '.join(found)} in {home} or {home / name}; {', '.join(missing)} "
-            f"not there; `mintnet data get {name} {home}` downloads it or says where it is from"
-        )
+        wanted = f"{', '.join(found)} in {home} or {home / name}; {', '.join(missing)} not there"
+        mend = f"`mintnet data get {name} {home}` downloads it or says where it is from"
+        raise DataError(f"{name}: expected {wanted}; {mend}")
     return [path for path in found.values() if path]
 
 

@@ -142,12 +142,9 @@ class Model(nn.Module, ABC):
             raise TypeError(
                 f"{name} takes a tensor (torch.from_numpy); got {type(images).__name__}"
             )
-        more, got = "", tuple(images.shape)
-        if got[1:] != self.shape:
-            if len(got) == 4 and got[1] != self.shape[0]:
-                more = f": it was made for {self.shape[0]} channels, these have {got[1]}"
+        if (got := tuple(images.shape))[1:] != self.shape:
             expected = f"(batch, {', '.join(map(str, self.shape))})"
-            raise ValueError(f"{name} takes images of shape {expected}; got {got}{more}")
+            raise ValueError(f"{name} takes images of shape {expected}; got {got}")
         if images.dtype != torch.uint8 and not (floating and images.dtype == self.dtype):
             more = f", or normalised ones in {self.dtype} like its weights" if floating else ""
             raise ValueError(f"{name} takes uint8 images{more}; got {images.dtype}")

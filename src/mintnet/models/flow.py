@@ -11,8 +11,6 @@ P(v) = ∫ p over a cube of volume L^−D, so log P(v) ≥ E_u [ log p(x) ] − 
 inequality: `log_prob` is that for one draw of u; bits per dimension are − log_prob / (D log 2).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -88,7 +86,7 @@ class Flow(Model):
         self.base = BASES[choose(self.base_name, BASES)]
 
     @staticmethod
-    def preset(name: str) -> Flow:
+    def preset(name: str) -> "Flow":
         """The paper's model of digits, mnist, cifar10, imagenet32; NAME-deep: of mixture layers."""
         presets: dict[str, MintNetConfig | DeepConfig] = {**PRESETS, **DEEP_PRESETS}
         data = choose(name, presets).removesuffix("-deep")
@@ -258,8 +256,8 @@ class Flow(Model):
         return z.to(self.device, self.dtype)
 
     def score(
-        self, images: Tensor, draws: int = 1, reference: Tensor | Reference | None = None
-    ) -> Score:
+        self, images: Tensor, draws: int = 1, reference: "Tensor | Reference | None" = None
+    ) -> "Score":
         """Bits, p-values and maps of nats: how odd uint8 images are, see `analysis.score.score`."""
         from mintnet.analysis.score import score
 
@@ -271,7 +269,7 @@ class Flow(Model):
 
         self.scores = Reference.of(self, images, draws).tensors()
 
-    def restore(self, image: Tensor, mask: Tensor | None = None, **options: Any) -> Restoration:
+    def restore(self, image: Tensor, mask: Tensor | None = None, **options: Any) -> "Restoration":
         """Posterior samples of a picture with something hidden, see `analysis.restore.restore`.
 
         Options: ``noise``, ``zoom``, ``n``, ``seed``, ``steps``, ``labels`` and ``progress``.

@@ -138,7 +138,6 @@ def _sizes(stages: list[list[State]], side: str) -> dict[str, Any]:
 
 
 def _fill(leaves: Iterable[Bijection], stages: list[list[State]], parts: Parts, path: Path) -> None:
-    """Copy all pairs into the layers and normalizations of a model."""
     targets = (leaf for leaf in leaves if isinstance(leaf, MintLayer | BatchNorm))
     for pair, (side, names) in product(chain.from_iterable(stages), parts.items()):
         target = next(targets)

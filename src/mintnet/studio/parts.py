@@ -41,7 +41,6 @@ class Catalogue:
                 raise ValueError(f"the studio shows models of images; {name} is a {kind}")
 
     def names(self, kind: str) -> list[str]:
-        """The models of a kind: ``flow`` or ``classifier``."""
         return [name for name, known in self.kinds.items() if known == kind]
 
     def open(self, name: str) -> OpenModel:

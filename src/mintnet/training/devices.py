@@ -1,7 +1,5 @@
 """Where a run takes place: devices, machines, precision and the fast path. Fabric does the work."""
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os
@@ -71,7 +69,7 @@ def is_first_process() -> bool:
     return int(known("NODE_RANK", "0")) == 0  # Fabric starts the others of this machine later
 
 
-def make_fabric(devices: Devices, mixed: bool = False) -> Fabric:
+def make_fabric(devices: Devices, mixed: bool = False) -> "Fabric":
     """Fabric on these devices, its processes launched; ``mixed`` for bf16 by autocast."""
     from lightning_fabric import Fabric
     from lightning_fabric.utilities.exceptions import MisconfigurationException

@@ -1,7 +1,5 @@
 """The training loop: `Run.fit`, and what happens between two steps."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal
@@ -62,7 +60,7 @@ class Run:
     task: Task
     folder: RunFolder
     progress: Progress
-    fabric: Fabric
+    fabric: "Fabric"
     state: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -242,7 +240,6 @@ class Run:
         self._write("samples", told)
 
     def _save(self) -> None:
-        """The newest weights as a model, and the checkpoint."""
         self._saved_at = time.monotonic()
         if not self.fabric.is_global_zero:
             return

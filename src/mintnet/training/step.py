@@ -9,8 +9,6 @@ normalization, moments and EMA weights stay as they are. That is decided on the 
 step never waits for the host.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from contextlib import nullcontext
@@ -149,7 +147,7 @@ class Step:
         task: Task,
         recipe: Recipe,
         batch_size: int,
-        fabric: Fabric | None = None,
+        fabric: "Fabric | None" = None,
         captured: bool = False,
     ) -> None:
         self.task, self.recipe, self.batch_size, self.fabric = task, recipe, batch_size, fabric
