@@ -144,9 +144,7 @@ class Explainer:
         return x, Shown(image.cpu(), self.model.logits(x)[0].cpu())
 
     def _prepared(self, image: Tensor) -> Tensor:
-        self.model.check_images(image[None])
-        if image.dtype != torch.uint8:
-            raise ValueError(f"expected a uint8 picture; got {image.dtype}")
+        self.model.check_images(image[None], floating=False)
         return self.model.prepared(image[None].to(self.model.device))
 
     @torch.no_grad()

@@ -16,6 +16,7 @@ from mintnet.analysis.explain import Path as PicturePath
 from mintnet.cli.command import File, FlawedResult, Folder, ModelCommand, Name, SolverCommand, Whole
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import Tasks, console, output_place, strong, write
+from mintnet.data.folder import pictures
 from mintnet.figures import explanation_picture
 from mintnet.models import Classifier, Flow
 
@@ -58,8 +59,6 @@ class Predict(ModelCommand, then="mintnet explain {model} {first}"):
         return {"pictures": found, "not_read": broken, "first": found[0]["picture"]}
 
     def _files(self) -> Iterator[str]:
-        from mintnet.data.folder import pictures
-
         for name in self.pictures:
             path = Path(name).expanduser()
             yield from map(str, pictures(path)) if path.is_dir() else (name,)

@@ -244,7 +244,7 @@ class TuneStep(DataCommand, then="mintnet verify {model} --solver fixed-point --
         out.print(
             f"[bold]The best step is α = {best.step:.4f} = 1/{best.divisor:g}[/]: reconstruction "
             f"error {best.error:.2e} after {steps} steps in each layer, {len(images)} images\n"
-            f"Take --solver fixed-point --step {best.step:.4f}; the paper calls {best.divisor:g} α."
+            f"Take --solver fixed-point --step {best.step:.4f}; the paper prints the divisor as α"
         )
         if best.error > 1e-6:
             out.print("[yellow]No single step inverts this model well; the default solver does.[/]")

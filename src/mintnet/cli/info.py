@@ -56,6 +56,7 @@ class Info(Command, then="mintnet report {model}"):
         named, name = not Path(self.model).exists(), self.model
         if named and name == "folder":
             words = "train one (mintnet train folder --data PICTURES --run RUN), then name RUN"
+            words += f"; other presets: {', '.join(PRESETS)}"
             raise ValueError(f"the net of folder follows the size of your pictures; {words}")
         if named and name not in SHIPPED:
             fresh = "preset, fresh weights"

@@ -17,7 +17,7 @@ from mintnet.analysis.score import STATISTICS, Reference, has_map, score
 from mintnet.cli.command import Count, File, Folder, ModelCommand, Name, Whole
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_table, to_csv, write
-from mintnet.data.folder import pictures
+from mintnet.data.folder import open_picture, pictures
 from mintnet.figures import image_grid
 from mintnet.figures.report import Shown, score_page
 from mintnet.models.storage import SHIPPED, save_scores
@@ -193,8 +193,6 @@ class Restore(ModelCommand):
 
 def read_mask(path: Path, shape: tuple[int, int, int]) -> Tensor:
     """What is white in a picture file, (H, W) bool."""
-    from mintnet.data.folder import open_picture
-
     try:
         with open_picture(path.expanduser()) as file:
             width, height = file.size

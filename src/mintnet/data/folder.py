@@ -21,7 +21,7 @@ from mintnet.data.dataset import DataError, ImageData, reason
 from mintnet.data.published import existing
 from mintnet.files import readable_size
 
-_log = logging.getLogger(__name__)
+_warn = cache(logging.getLogger(__name__).warning)  # once: both parts look at the same files
 
 SIZE = 32
 EVERY = 10
@@ -106,12 +106,6 @@ def open_picture(path: Path) -> Image.Image:
     if not most:
         raise DataError(f"{path}: expected at most {MOST_PIXELS:,} pixels; got more; shrink it")
     return image
-
-
-@cache
-def _warn(message: str) -> None:
-    """Once for each message: the training and the test part look at the same files."""
-    _log.warning(message)
 
 
 def _is_picture(path: Path, size: int) -> bool:

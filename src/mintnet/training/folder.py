@@ -164,7 +164,7 @@ class RunFolder:
                 if getattr(value, "dtype", None) != torch.int64:  # a count of batches
                     check_tensor(value, getattr(value, "ndim", 0), name)
         except Exception as error:  # a damaged file may raise nearly anything
-            mend = f"put back a copy, or begin another --run with --init {self.last}"
+            mend = f"put back a copy, or begin anew from {self.last} (--run, --init)"
             raise RunError(f"{self.checkpoint} is damaged ({reason(error)}); {mend}") from error
         return state
 

@@ -18,7 +18,6 @@ from mintnet.schema import check
 from mintnet.training import devices as places
 from mintnet.training.build import build_task, options_of_model
 from mintnet.training.data import Order, describe
-from mintnet.training.devices import is_first_process
 from mintnet.training.folder import OTHER, RunError, RunFolder, explained_errors
 from mintnet.training.loop import Run, lacks_samples
 from mintnet.training.output import Progress
@@ -47,7 +46,7 @@ def train(
         >>> figures["steps"], figures["finished"]
         (2, True)
     """
-    folder, first = RunFolder(run), is_first_process()
+    folder, first = RunFolder(run), places.is_first_process()
     if options.get("data") is not None:  # the run may be used from elsewhere later
         options["data"] = str(Path(options["data"]).expanduser().absolute())
     progress = progress if first and progress is not None else Progress()
@@ -68,7 +67,7 @@ def _train(
     preset: str, folder: RunFolder, resume: bool, progress: Progress, options: dict[str, Any]
 ) -> dict[str, Any]:
     recipe, saved = _recipe(preset, folder, resume, options)
-    if is_first_process():
+    if places.is_first_process():
         clear_scraps(folder.path)
     data = _load(recipe, "train")
     facts, order = describe(recipe, data), Order(recipe, len(data))
