@@ -17,7 +17,7 @@ from mintnet.analysis.score import STATISTICS, Reference, has_map, score
 from mintnet.cli.command import Count, File, Folder, ModelCommand, Name, Whole
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_table, to_csv, write
-from mintnet.data.folder import pictures
+from mintnet.data.folder import open_picture, pictures
 from mintnet.figures import image_grid
 from mintnet.figures.report import Shown, score_page
 from mintnet.models.storage import SHIPPED, save_scores
@@ -112,15 +112,12 @@ class Score(ModelCommand):
             if flow.scores is None and opened.folder not in SHIPPED.values():
                 save_scores(opened.folder, reference.tensors())
         if (count := len(reference.statistics)) + 1 < 1 / self.rate:
-            raise ValueError(
-                f"--rate {self.rate:g} needs at least {round(1 / self.rate) - 1} reference "
-                f"pictures, and there are {count}; take a higher rate, or more with --reference"
-            )
+            wanted = f"at least {round(1 / self.rate) - 1} reference pictures; there are {count}"
+            raise ValueError(f"--rate {self.rate:g} needs {wanted}; raise it, or give --reference")
         return reference
 
 
 def _files(given: Path) -> list[Path]:
-    """A file itself, or the files below a folder."""
     path = given.expanduser()
     if not path.exists():
         raise ValueError(f"there is no picture and no folder {given}")
@@ -188,7 +185,6 @@ class Restore(ModelCommand):
         return {**figures, "mean_spread": float(found.spread.mean()), "out": place}
 
     def _sigma(self) -> float | None:
-        """The noise, written as 0.1 or 25/255."""
         try:
             return None if self.noise is None else float(Fraction(self.noise.replace(" ", "")))
         except (ValueError, ZeroDivisionError):
@@ -198,8 +194,6 @@ class Restore(ModelCommand):
 
 def read_mask(path: Path, shape: tuple[int, int, int]) -> Tensor:
     """What is white in a picture file, (H, W) bool."""
-    from mintnet.data.folder import open_picture
-
     try:
         with open_picture(path.expanduser()) as file:
             width, height = file.size
@@ -207,6 +201,5 @@ def read_mask(path: Path, shape: tuple[int, int, int]) -> Tensor:
                 return torch.from_numpy(np.array(file.convert("L"))) > 127
     except Exception as error:  # decoders of damaged pictures raise nearly anything
         raise ValueError(f"--mask {path} is not a picture that can be read ({error})") from None
-    raise ValueError(
-        f"--mask {path} has {width} × {height} pixels; the model has {shape[2]} × {shape[1]}"
-    )
+    own = f"the model has {shape[2]} × {shape[1]}"
+    raise ValueError(f"--mask {path} has {width} × {height} pixels; {own}")

@@ -61,7 +61,6 @@ def complete(
 
 
 def _taken(catalogue: Catalogue, name: str, *place: Any) -> dict[str, Any]:
-    """The picture in the editor, with nothing painted."""
     levels = catalogue.open(name).model.levels
     picture = shown(catalogue.picture(name, *place), levels, SIDE)
     picture = picture.resize((SIDE, SIDE), Image.Resampling.NEAREST)
