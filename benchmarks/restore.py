@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mintnet.analysis.origin import machine
 from mintnet.analysis.restore import restore
-from mintnet.cli.command import Command, Count, DataOptions, File, Model
+from mintnet.cli.command import Command, Count, DataOptions, File, Model, Whole
 from mintnet.cli.model import open_model
 from mintnet.cli.output import Tasks, console
 from mintnet.figures import image_grid, save_picture
@@ -44,11 +44,15 @@ def others(image: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
     if mask is not None:
         found = {"biharmonic": inpaint_biharmonic(pixels, mask.numpy(), channel_axis=-1)}
     else:
-        small = {"patch_size": 5, "patch_distance": 6, "fast_mode": False, "channel_axis": -1}
+        # The best of weights 0.02 to 0.3, of h from 0.6 σ to 2 σ and of three sizes, on MNIST.
+        small = {"patch_size": 3, "patch_distance": 10, "fast_mode": False, "channel_axis": -1}
         smooth: Any = denoise_tv_chambolle
-        found = {"total variation": smooth(pixels, weight=0.1, channel_axis=-1)}
-        found["non-local means"] = denoise_nl_means(pixels, h=0.8 * SIGMA, sigma=SIGMA, **small)
-    back = {name: torch.from_numpy(np.clip(x, 0, 1) * 255) for name, x in found.items()}
+        found = {"total variation": smooth(pixels, weight=0.035, channel_axis=-1)}
+        found["non-local means"] = denoise_nl_means(pixels, h=1.3 * SIGMA, sigma=SIGMA, **small)
+    back = {
+        name: torch.from_numpy(np.clip(x, 0, 1).reshape(pixels.shape) * 255)
+        for name, x in found.items()
+    }
     return {name: x.permute(2, 0, 1) for name, x in back.items()}
 
 
@@ -73,8 +77,8 @@ class Restore(DataOptions, Command):
     """How many."""
     chains: int = 8
     """Samples of each."""
-    steps: int = 200
-    """Gradients of each chain."""
+    steps: Whole = None
+    """Gradients of each chain, or particles of each sample."""
     seed: int = 0
     """Of noise and chains."""
     sheet: File = None

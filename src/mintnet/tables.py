@@ -20,8 +20,7 @@ GAUSSIANS = [(count, prior) for count in (2, 4, 8, 16) for prior in (0.1, 1.0, 4
 """Mixtures beside the flows: components, and how much they share their covariance."""
 BINS, EM_STEPS, WEIGHT_STEPS, RIDGE, MOST_ROWS = 32, 50, 100, 1e-6, 5000
 """Of a histogram at most; of fitting mixtures and weights; on variances; that mixtures see."""
-CHECK_EVERY, PATIENCE = 10, 100
-"""Steps between two looks at held-out rows, and those without a gain after which training ends."""
+CHECK_EVERY, PATIENCE = 10, 100  # steps between looks at held-out rows; without a gain, to the end
 
 
 def fit_table(

@@ -10,7 +10,7 @@ from hub_server import Hub, served
 from mintnet import Classifier, Flow
 from mintnet.cli import main
 from mintnet.models import storage
-from mintnet.models.hub import fetch, is_hub_name, write_png
+from mintnet.models.hub import fetch, is_hub_name
 from mintnet.models.storage import ModelFileError, locate
 from registry import tiny_flow
 
@@ -128,8 +128,8 @@ def test_places_here_come_first(tmp_path: Path, monkeypatch, raises_with) -> Non
 def test_a_picture_that_others_can_read(tmp_path: Path, channels: int) -> None:
     image = pytest.importorskip("PIL.Image")
     images = torch.randint(0, 17, (16, channels, 5, 4), dtype=torch.uint8)
-    write_png(tmp_path / "a.png", images, 17)
+    storage.save_grid(tmp_path / "a.png", images, 17, side=12)
     pixels = torch.tensor(list(image.open(tmp_path / "a.png").convert("RGB").getdata()))
-    pixels = pixels.reshape(60, 48, 3)[::3, ::3]
+    pixels = pixels.reshape(75, 63, 3)[::3, ::3]
     expected = (images[6].float() * 255 / 16).round().long().permute(1, 2, 0).expand(-1, -1, 3)
-    assert torch.equal(pixels[5:10, 8:12], expected)
+    assert torch.equal(pixels[7:12, 11:15], expected)

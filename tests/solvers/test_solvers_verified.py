@@ -8,7 +8,8 @@ from torch import nn
 
 import mintnet as mn
 from mintnet import calculus as ca
-from mintnet.solvers import InFloat64, Solver
+from mintnet.solvers import Solver
+from mintnet.solvers.verified import InFloat64
 
 SOLVERS = [mn.Auto(), mn.FixedPoint(), mn.Wavefront(), mn.Bisection()]
 by_solver = pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: type(s).__name__)

@@ -126,9 +126,8 @@ class Explainer:
         x, start = self._begin(image)
         predicted, classes = start.predicted, self.model.classes
         if not 0 <= label < classes or label == predicted:
-            raise ValueError(
-                f"expected another class than {predicted} between 0 and {classes - 1}; got {label}"
-            )
+            wanted = f"another class than {predicted} between 0 and {classes - 1}"
+            raise ValueError(f"expected {wanted}; got {label}")
         others = [predicted, *(k for k in range(classes) if k not in (label, predicted))]
         rows = -torch.eye(classes, dtype=x.dtype, device=x.device)[others]
         rows[:, label] = 1.0
@@ -145,9 +144,7 @@ class Explainer:
         return x, Shown(image.cpu(), self.model.logits(x)[0].cpu())
 
     def _prepared(self, image: Tensor) -> Tensor:
-        self.model.check_images(image[None])
-        if image.dtype != torch.uint8:
-            raise ValueError(f"expected a uint8 picture; got {image.dtype}")
+        self.model.check_images(image[None], floating=False)
         return self.model.prepared(image[None].to(self.model.device))
 
     @torch.no_grad()

@@ -6,19 +6,14 @@ from typing import Any
 
 from mintnet.bijections import Bijection, TriangularBijection
 from mintnet.models import Flow
-from mintnet.models.base import Model, parameter_count
+from mintnet.models.base import Model
 from mintnet.solvers import Solution
 
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 def class_names(data: str | None, classes: int) -> tuple[str, ...]:
-    """The names of the classes of a data set; their numbers where they have no others.
-
-    Examples:
-        >>> class_names("cifar10", 10)[3], class_names("mnist", 10)[3]
-        ('cat', '3')
-    """
+    """The names of the classes of a data set; their numbers where they have no others."""
     return CIFAR10 if data == "cifar10" and classes == 10 else tuple(map(str, range(classes)))
 
 
@@ -59,11 +54,6 @@ def solved_layers(model: Model) -> list[TriangularBijection]:
     """The layers that a solver is asked for, in the order of their numbers; a ResNet has none."""
     net = getattr(model, "net" if isinstance(model, Flow) else "chain", None)
     return [leaf for leaf in net.leaves() if isinstance(leaf, TriangularBijection)] if net else []
-
-
-def layer_sizes(model: Model) -> list[tuple[str, int]]:
-    """Name and number of parameters of each layer that an inverse solves."""
-    return [(layer.name, parameter_count(layer)) for layer in solved_layers(model)]
 
 
 @dataclass(frozen=True)

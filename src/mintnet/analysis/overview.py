@@ -1,7 +1,5 @@
 """Everything that a report shows of a model, as tensors and numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -28,8 +26,9 @@ IMAGES = 32  # test images to reconstruct; a quarter of them through a classifie
 LIKELIHOOD = 1024  # test images for the bits per dimension, at most
 CURVE_IMAGES, CURVE_STEPS = 8, (1, 2, 4, 8, 16, 32)  # of the curves of Algorithm 1
 
-Stage = Callable[[str], Progress]
-"""Called with the name of each part of the work; gives back what to tell its progress."""
+Stage = Callable[
+    [str], Progress
+]  # called with the name of each part; gives what to tell its progress
 
 
 class Headline(NamedTuple):
@@ -57,7 +56,7 @@ class Overview:
     drawn: Solution | None = None  # how the samples were inverted
     between: Tensor | None = None  # (64, C, H, W) uint8; None where one is not verified
     verification: Verification | None = None  # of a density model
-    accuracy: Accuracy | None = None  # of a classifier
+    accuracy: "Accuracy | None" = None  # of a classifier
     images: Tensor | None = None  # that the accuracy is of
     names: tuple[str, ...] = ()  # of the classes
     trips: list[RoundTrip] = field(default_factory=list)  # features mapped back, 64 and 32 bits

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from mintnet.analysis.layers import LayerRow, layer_rows
 from mintnet.bijections import TriangularBijection
 from mintnet.models import Classifier, Flow
-from mintnet.models.batches import Progress, join_solutions
+from mintnet.models.batches import Progress, Solving, join_solutions
 from mintnet.precision import true_float32
 from mintnet.solvers import FixedPoint, Solution, Solver
 from mintnet.solvers.fixed_point import State
@@ -53,13 +53,9 @@ class Reconstruction:
 
 @torch.no_grad()
 def reconstruct(
-    flow: Flow,
-    images: Tensor,
-    solver: Solver | None = None,
-    batch_size: int | None = None,
-    progress: Progress | None = None,
+    flow: Flow, images: Tensor, solver: Solver | None = None, **options: Unpack[Solving]
 ) -> Reconstruction:
-    """Encode uint8 images (N, C, H, W) and decode them again.
+    """Encode uint8 images (N, C, H, W) and decode them again, with the options of `Flow.solve`.
 
     Examples:
         >>> flow = Flow.preset("digits")
@@ -69,7 +65,8 @@ def reconstruct(
     """
     if not len(images):
         raise ValueError("expected at least one image; got none")
-    solution = flow.solve(flow.encode(images), solver, batch_size=batch_size, progress=progress)
+    z = flow.encode(images, labels=options.get("labels"))
+    solution = flow.solve(z, solver, **options)
     errors = pixel_error(flow, images, solution.value)
     return Reconstruction(images, flow.to_images(solution.value), errors, solution)
 

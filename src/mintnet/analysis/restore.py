@@ -4,22 +4,23 @@ Of a picture x some entries are unknown, or all are seen through noise or as mea
 
     log p(x | seen) = log p(x) + log p(seen | x) + constant.
 
-It is sampled by Hamiltonian Monte Carlo on w = logit x of the unknown entries, with the exact
-gradient of the flow and the Jacobian x (1 − x). Each of n chains starts from a smooth guess at a
+A flow of one mixture layer is sampled entry after entry, see `particles`. Otherwise, and for zoom,
+it is sampled by Hamiltonian Monte Carlo on w = logit x of the unknown entries, with the exact
+gradient of the flow and the Jacobian x (1 − x). Each of n chains starts from a flat guess at a
 high temperature, which falls to 1 during the first half of the steps (simulated annealing); step
-size and masses are adapted in that half alone. A mass is the mean square of the gradient of its
-entry, which at temperature 1 is the mean curvature of − log p. What is seen stays as it is; its
-dequantization noise is drawn once for each chain.
+size and masses (mean squares of the gradients of entries) are adapted in that half alone. What is
+seen stays as it is; its dequantization noise is drawn once for each chain.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mintnet.analysis.particles import Likelihood, drawn_by, effective_draws, particles
+from mintnet.bijections import MixtureLayer
 from mintnet.models import Flow
 from mintnet.models.batches import Progress
 from mintnet.models.deep import Labels
@@ -27,20 +28,19 @@ from mintnet.precision import true_float32
 
 HOTTEST, LEAPS, WANTED = 10.0, 5, 0.8  # temperature at the start; steps of a proposal; acceptance
 FARTHEST = 14.0  # of w: float32 has no finer pixels next to black and white
-Likelihood = Callable[[Tensor], Tensor]  # x ↦ log p(seen | x), (n,)
 AT_ONCE = 64  # chains whose gradients are computed at a time
 
 
 @dataclass(frozen=True)
 class Restoration:
-    """Samples of a posterior; fewer effective ones than n say that chains have not mixed."""
+    """Samples of a posterior; with fewer effective ones than n they are not independent."""
 
-    samples: Tensor  # (n, C, H, W) uint8, the last state of each chain
-    mean: Tensor  # (C, H, W) of all states at temperature 1, in grey levels
+    samples: Tensor  # (n, C, H, W) uint8, the last state of each chain, or particles
+    mean: Tensor  # (C, H, W) of all states at temperature 1 or particles, in grey levels
     spread: Tensor  # (C, H, W) their standard deviation; 0 where the picture is known
-    acceptance: float  # share of proposals that were accepted at temperature 1
-    effective: float  # effective sample size of the mean, by the variance between and within
-    # chains: the median over unknown entries
+    acceptance: float  # share of accepted proposals at temperature 1, or of particles that count
+    effective: float  # effective sample size of the mean, the median over unknown entries: by the
+    # variance between and within chains; particles that share the draw of an entry count once
 
 
 def restore(
@@ -52,7 +52,7 @@ def restore(
     zoom: int | None = None,
     n: int = 8,
     seed: int = 0,
-    steps: int = 200,
+    steps: int | None = None,
     labels: Labels = None,
     progress: Progress | None = None,
 ) -> Restoration:
@@ -60,7 +60,8 @@ def restore(
 
     One of three: ``mask`` (H, W), True where pixels are unknown; ``noise``, the standard deviation
     of Gaussian noise with pixels in [0, 1], as 25 / 255; ``zoom`` = 2, with an image (C, H / 2,
-    W / 2) of the means of 2 × 2 blocks. ``steps`` is the number of gradients of each chain.
+    W / 2) of the means of 2 × 2 blocks. ``steps`` is the number of gradients of each chain, 200 if
+    not given, or of particles for each sample, 16 if not given.
 
     Examples:
         >>> flow, image = Flow.preset("digits"), torch.zeros(1, 8, 8, dtype=torch.uint8)
@@ -72,10 +73,11 @@ def restore(
     """
     if sum(way is not None for way in (mask, noise, zoom)) != 1:
         raise ValueError("expected one of mask, noise and zoom")
-    if n < 1 or steps < 4 * LEAPS:
-        raise ValueError(
-            f"expected n of at least 1 and steps of at least {4 * LEAPS}; got {n}, {steps}"
-        )
+    one = zoom is None and [type(leaf) for leaf in flow.net.leaves()] == [MixtureLayer]
+    few, usual = (1, 16) if one else (4 * LEAPS, 200)  # particles of a sample, or gradients
+    steps = usual if steps is None else steps
+    if n < 1 or steps < few:
+        raise ValueError(f"expected n of at least 1 and steps of at least {few}; got {n}, {steps}")
     c, h, w = flow.shape
     small = (c, h // 2, w // 2) if zoom is not None else flow.shape
     if zoom is not None and (zoom != 2 or h % 2 or w % 2):
@@ -86,25 +88,34 @@ def restore(
     if int(image.max()) >= flow.levels:
         raise ValueError(f"this model knows {flow.levels} grey levels; got {int(image.max())}")
     if noise is not None and not 0 < noise <= 1:
-        raise ValueError(
-            f"noise is a standard deviation above 0 and up to 1, for pixels in [0, 1]; got {noise}"
-        )
+        raise ValueError(f"noise is a standard deviation above 0 and up to 1 (white); got {noise}")
     free = torch.ones(h, w, dtype=torch.bool) if mask is None else mask
     if free.dtype != torch.bool or tuple(free.shape) != (h, w):
         got = f"{free.dtype} of shape {tuple(free.shape)}"
         raise ValueError(f"expected a bool mask of shape {(h, w)}, True: unknown; got {got}")
     if not bool(free.any()):
         raise ValueError("the mask hides nothing: it is True where pixels are unknown")
-    image, free, generator = image.to(flow.device), free.to(flow.device), torch.Generator()
-    u = torch.rand(n, *small, generator=generator.manual_seed(seed)).to(flow.device, flow.dtype)
-    start, seen = (image + u) / flow.levels, None  # (n, …) in the unit cube
-    if noise is not None:
-        seen = noisy(image, noise, flow.levels)
-    elif zoom is not None:
+    image, free = image.to(flow.device), free.to(flow.device)
+    generator = torch.Generator().manual_seed(seed)
+    seen = None if noise is None else noisy(image, noise, flow.levels)
+    if one:
+        ends = torch.stack([torch.where(free, k, image).long() for k in (0, flow.levels - 1)])
+        context = flow.context(labels, n * steps)
+        x, z, weights = particles(flow, context, ends, seen, (n, steps), generator, progress)
+        levels = torch.where(free, (x * flow.levels).floor().clamp(0, flow.levels - 1), image)
+        mean, square = (torch.tensordot(weights, v.double(), 1) for v in (levels, levels**2))
+        spread = torch.where(free, (square - mean**2).clamp(min=0).sqrt(), 0.0)
+        samples = levels[drawn_by(weights[None], n, generator)].to(torch.uint8)
+        found = samples.cpu(), torch.where(free, mean, image).cpu(), spread.cpu()
+        share = 1 / float(weights.square().sum()) / len(weights)
+        return Restoration(*found, share, effective_draws(z[free.flatten().repeat(c)], weights))
+    u = torch.rand(n, *small, generator=generator).to(flow.device, flow.dtype)
+    start = (image + u) / flow.levels  # (n, …) in the unit cube
+    if zoom is not None:
         seen = blocks(image, flow.levels)
         start = start.repeat_interleave(2, 2).repeat_interleave(2, 3)
-    else:
-        start = smooth_fill(start, free)
+    elif mask is not None:
+        start = torch.where(free, start[:, :, ~free].mean() if not bool(free.all()) else 0.5, start)
     chains = _Chains(flow, start, free, seen, labels, generator)
     moments, count = torch.zeros(2, n, c, h, w, dtype=torch.float64, device=flow.device), 0
     rounds, accepted = steps // LEAPS, 0.0
@@ -124,8 +135,7 @@ def restore(
     grey = (mean * flow.levels - 0.5).clamp(0, flow.levels - 1)
     if mask is not None:
         samples, grey = torch.where(free, samples, image), torch.where(free, grey, image.double())
-    spread = torch.where(free, variance.sqrt() * flow.levels, 0.0)
-    effective = math.nan
+    spread, effective = torch.where(free, variance.sqrt() * flow.levels, 0.0), math.nan
     if n > 1:
         between = means.var(0).clamp(min=1e-30)
         ratio = (variance / between).clamp(max=count)[:, free]
@@ -145,8 +155,7 @@ def noisy(image: Tensor, noise: float, levels: int) -> Likelihood:
         inside = -0.5 * ((x - centre) / noise) ** 2
         below = torch.special.log_ndtr((1 / levels - x) / noise)
         above = torch.special.log_ndtr((x - 1 + 1 / levels) / noise)
-        found = torch.where(image == 0, below, torch.where(image == levels - 1, above, inside))
-        return found.flatten(1).sum(1)
+        return torch.where(image == 0, below, torch.where(image == levels - 1, above, inside))
 
     return likelihood
 
@@ -154,21 +163,7 @@ def noisy(image: Tensor, noise: float, levels: int) -> Likelihood:
 def blocks(image: Tensor, levels: int) -> Likelihood:
     """log p(image | x) of means of 2 × 2 blocks, rounded to bytes, up to a constant."""
     centre = (image + 0.5) / levels
-    return lambda x: -0.5 * (2 * levels * (F.avg_pool2d(x, 2) - centre)).square().flatten(1).sum(1)
-
-
-def smooth_fill(x: Tensor, free: Tensor) -> Tensor:
-    """Unknown entries (free: True) as means of their neighbours, the known ones held."""
-    if bool(free.all()):
-        return torch.full_like(x, 0.5)
-    mean = (x * ~free).sum((2, 3), keepdim=True) / (~free).sum()
-    found = torch.where(free, mean, x)
-    for _ in range(4 * max(x.shape[2:])):
-        near = F.pad(found, (1, 1, 1, 1), mode="replicate")
-        total = near[..., 1:-1, 2:] + near[..., 1:-1, :-2]
-        total = total + near[..., 2:, 1:-1] + near[..., :-2, 1:-1]
-        found = torch.where(free, total / 4, x)
-    return found
+    return lambda x: -0.5 * (2 * levels * (F.avg_pool2d(x, 2) - centre)).square()
 
 
 class _Chains:
@@ -238,6 +233,6 @@ class _Chains:
             value = torch.stack(each).logsumexp(0)
             value = value + (self.free * (F.logsigmoid(w) + F.logsigmoid(-w))).flatten(1).sum(1)
             if self.seen is not None:
-                value = value + self.seen(x)
+                value = value + self.seen(x).flatten(1).sum(1)
             (slope,) = torch.autograd.grad(value.sum(), w)
         return value.detach(), slope * self.free

@@ -12,12 +12,11 @@ where the oddness of a reference is computed from the other nine tenths of them.
 the references a share p gets a p-value of at most p, whatever the distributions are.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import torch
@@ -83,7 +82,7 @@ class Reference:
     @classmethod
     def of(
         cls, flow: Flow, images: Tensor, draws: int = 1, progress: Progress | None = None
-    ) -> Reference:
+    ) -> Self:
         """Measure reference images (n, C, H, W); of more than 2,000, an even choice."""
         if len(images) < FEWEST:
             raise ValueError(f"expected at least {FEWEST} reference images; got {len(images)}")
@@ -100,23 +99,19 @@ class Reference:
         return cls(*(tensor.float() for tensor in (statistics, edges, by_bin, position)))
 
     @classmethod
-    def stored(cls, flow: Flow) -> Reference:
-        """The reference scores that are stored with a model."""
+    def stored(cls, flow: Flow) -> Self:
         if flow.scores is None:
-            raise ValueError(
-                "this model has no reference scores; give images like those that it was trained "
-                "on, but not among them, as the reference (--reference DIR of the command)"
-            )
+            words = "give images like those of the training, not among them (--reference DIR)"
+            raise ValueError(f"this model has no reference scores; {words}")
         if flow.scores.get("statistics", torch.empty(0)).shape[1:] != (len(STATISTICS),):
             raise ValueError("the scores stored with this model are those of another version")
         return cls(**flow.scores)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What is stored with a model."""
         return {name: tensor for name, tensor in asdict(self).items() if tensor is not None}
 
     @cached_property
-    def fit(self) -> Fit:
+    def fit(self) -> "Fit":
         """By all references."""
         return Fit(self.statistics.double())
 

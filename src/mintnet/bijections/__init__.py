@@ -3,12 +3,11 @@
 from mintnet.bijections.base import AnalyticBijection, Bijection, EntrywiseBijection
 from mintnet.bijections.chain import Chain, Inverse
 from mintnet.bijections.equalize import Equalize
-from mintnet.bijections.logit import Logit
+from mintnet.bijections.logit import Logit, Rescale
 from mintnet.bijections.mint import MintLayer, paired_mint
 from mintnet.bijections.mixture import MixtureLayer
 from mintnet.bijections.norm import ActNorm, BatchNorm
 from mintnet.bijections.permutations import Flip, Permutation, Reshape, Squeeze
-from mintnet.bijections.rescale import Rescale
 from mintnet.bijections.triangular import Composed, TriangularBijection
 
 __all__ = [

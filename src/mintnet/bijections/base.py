@@ -21,7 +21,6 @@ class Bijection(nn.Module, ABC):
 
     Calling it gives ``(y, log_det)`` with log_det = log |det J(x)| of shape (batch,).
     `inverse` gives x back or raises; `solve` gives a `Solution` and lets the caller decide.
-
     A new one derives from `AnalyticBijection` (two methods: `transform` and `invert`) or from
     `TriangularBijection` (one: `function`). Checks of what users pass in happen once, here.
     """
@@ -31,9 +30,6 @@ class Bijection(nn.Module, ABC):
 
     domain: tuple[float, float] = REALS
     """The interval that input entries must lie in."""
-
-    permutes: bool = False
-    """Whether outputs are inputs in another order."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """y and log |det J(x)|. Shapes: (batch, ...), (batch,)."""
@@ -122,8 +118,7 @@ class Bijection(nn.Module, ABC):
     def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """y and the logarithm of |diag J(x)| for each entry of x; their sum is the log-determinant.
 
-        Only bijections with a triangular Jacobian, and permutations (whose slopes count as 1),
-        have it. Shapes: that of y, that of x.
+        Only triangular bijections and permutations, whose slopes count as 1, have it.
         """
         if (leaves := self.leaves()) == [self]:
             raise ValueError(

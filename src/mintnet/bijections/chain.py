@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection
+from mintnet.bijections.permutations import Permutation
 from mintnet.solvers import REMEDY, Solution, Solver, Status
 from mintnet.solvers.solution import own_scale, unsolved
 
@@ -19,9 +20,8 @@ CHAIN_TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
 class Chain(Bijection):
     """f_n ∘ … ∘ f_1: the parts are applied in the order in which they are given.
 
-    The log-determinant is the sum of theirs. The inverse solves them in reverse, each to its
-    rounding floor, and is verified end to end: errors that each part forgives may have been
-    amplified by the parts around it.
+    The inverse solves them in reverse, each to its rounding floor, and is verified end to end:
+    errors that each part forgives may have been amplified by the parts around it.
 
     Examples:
         >>> from mintnet import MintLayer, Squeeze
@@ -51,7 +51,7 @@ class Chain(Bijection):
         self.parts = nn.ModuleList(parts)
         self.event_shape = next((p.event_shape for p in parts if p.event_shape), None)
         self._output_shape = shape
-        self.domain = self._first().domain
+        self.domain = _decisive(self.leaves()).domain
 
     @property
     def output_shape(self) -> tuple[int, ...] | None:
@@ -59,8 +59,7 @@ class Chain(Bijection):
 
     @property
     def codomain(self) -> tuple[float, float]:
-        leaves = self.leaves()
-        return next((p for p in reversed(leaves) if not p.permutes), leaves[-1]).codomain
+        return _decisive(self.leaves()[::-1]).codomain
 
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
         total = x.new_zeros(x.shape[0])
@@ -107,7 +106,7 @@ class Chain(Bijection):
         return CHAIN_TOLERANCES.get(dtype, 0.0)
 
     def domain_of(self, dtype: torch.dtype) -> tuple[float, float]:
-        return self._first().domain_of(dtype)
+        return _decisive(self.leaves()).domain_of(dtype)
 
     def image(self) -> tuple[Tensor | float, Tensor | float]:
         return self.leaves()[-1].image()
@@ -121,25 +120,22 @@ class Chain(Bijection):
         """The parts, with chains inside this one taken apart: each is checked end to end once."""
         return [leaf for part in self for leaf in part.leaves()]
 
-    def _first(self) -> Bijection:
-        """The part that says what may come in: permutations hand a domain on."""
-        leaves = self.leaves()
-        return next((leaf for leaf in leaves if not leaf.permutes), leaves[0])
-
     def __iter__(self) -> Iterator[Bijection]:
-        for part in self.parts:
-            assert isinstance(part, Bijection)
-            yield part
+        return iter(self.parts)  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return len(self.parts)
 
 
+def _decisive(leaves: list[Bijection]) -> Bijection:
+    """The first leaf that is no permutation: it says what may come in, or out."""
+    return next((leaf for leaf in leaves if not isinstance(leaf, Permutation)), leaves[0])
+
+
 class Inverse(Bijection):
     r"""f⁻¹ of a bijection f: forward solves f(y) = x, with log |det| = − log |det J_f(y)|.
 
-    Forward raises `InversionError` if the solution is not verified. Backwards it evaluates
-    f, which is verified by solving once more.
+    Forward raises `InversionError` if the solution is not verified. Backwards it evaluates f.
 
     Examples:
         >>> from mintnet import MintLayer

@@ -15,15 +15,11 @@ SMOOTHING = 1.0
 class Equalize(EntrywiseBijection):
     r"""x ↦ logit(λ + (1 − 2λ) P(x)), with P the distribution function of dequantized pixels.
 
-    P is continuous and linear within each of the L levels; its steps are the levels' probabilities
-    in the training images (`initialize`), at first 1/L. The marginal distribution of a pixel's
-    image is then the standard logistic one, and a level that most pixels have, as the black of
-    MNIST, is as wide as its probability instead of 1/L: smooth densities behind this map can
-    follow the edges of such a level. With p = λ + (1 − 2λ) P(x), the slope is
-    (1 − 2λ) P'(x) / (p (1 − p)).
-
-    Args:
-        levels: L.
+    P is linear within each of the L ``levels``; its steps are the levels' probabilities in the
+    training images (`initialize`), at first 1/L. The marginal distribution of a pixel's image is
+    then the standard logistic one, and a level that most pixels have, as the black of MNIST, is as
+    wide as its probability: smooth densities behind this map can follow its edges. With
+    p = λ + (1 − 2λ) P(x), the slope is (1 − 2λ) P'(x) / (p (1 − p)).
 
     Examples:
         >>> pixels = Equalize(levels=4)
@@ -33,12 +29,9 @@ class Equalize(EntrywiseBijection):
         [0.28, 0.56, 0.92]
     """
 
-    log_shares: Tensor
-
     def __init__(self, levels: int) -> None:
         super().__init__()
-        self.levels = levels
-        shares = torch.full((levels,), -math.log(levels))
+        self.levels, shares = levels, torch.full((levels,), -math.log(levels))
         self.log_shares = nn.Parameter(shares, requires_grad=False)
 
     @torch.no_grad()
@@ -55,13 +48,11 @@ class Equalize(EntrywiseBijection):
 
     def domain_of(self, dtype: torch.dtype) -> tuple[float, float]:
         """The domain less some units in the last place, so that logit and slope are finite."""
-        low, high = self.domain
-        eps = torch.finfo(dtype).eps
-        return low * (1 - 8 * eps), max(1.0, high - 8 * eps)
+        (low, high), margin = self.domain, 8 * torch.finfo(dtype).eps
+        return low * (1 - margin), max(1.0, high - margin)
 
     def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        shares = self._shares()
-        scaled = self.levels * x.double()
+        shares, scaled = self._shares(), self.levels * x.double()
         level = scaled.detach().floor().long().clamp(0, self.levels - 1)
         below, share, width = (shares.cumsum(0) - shares)[level], shares[level], 1 - 2 * LAMBDA
         p = LAMBDA + width * (below + (scaled - level) * share)

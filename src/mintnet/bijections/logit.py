@@ -1,4 +1,4 @@
-"""The logit transform from pixels in [0, 1] to the real line."""
+"""Pixels in [0, 1] to the real line, by the logit transform, and to [−1, 1]."""
 
 import math
 
@@ -9,7 +9,7 @@ from mintnet.bijections.base import EntrywiseBijection
 
 
 class Logit(EntrywiseBijection):
-    r"""x ↦ logit(λ + (1 − 2λ) x) − c for 0 < λ < 1/2.
+    r"""x ↦ logit(λ + (1 − 2λ) x) − c, with ``lam`` for λ, between 0 and 1/2, and ``centre`` for c.
 
     It maps the interval from −λ/(1 − 2λ) to 1 + λ/(1 − 2λ), a little more than the pixels in
     [0, 1], onto the real line. With p = λ + (1 − 2λ) x the slope is (1 − 2λ) / (p (1 − p));
@@ -17,10 +17,6 @@ class Logit(EntrywiseBijection):
 
     The centre c is what the zeros around an image stand for in the convolutions behind it. Where
     most pixels are black, that should be black: −6.54 for 256 levels, the mean of log(u / 256).
-
-    Args:
-        lam: λ.
-        centre: c.
 
     Examples:
         >>> Logit(0.05)(torch.full((1, 1), 0.5))[0]
@@ -59,3 +55,18 @@ class Logit(EntrywiseBijection):
 
     def extra_repr(self) -> str:
         return f"λ={self.lam:g}" + (f", centre={self.centre:g}" if self.centre else "")
+
+
+class Rescale(EntrywiseBijection):
+    """y = 2x − 1 for each entry.
+
+    Examples:
+        >>> Rescale()(torch.tensor([[0.0, 0.5, 1.0]]))[0]
+        tensor([[-1.,  0.,  1.]])
+    """
+
+    def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return 2 * x - 1, torch.full_like(x, math.log(2))
+
+    def invert(self, z: Tensor) -> Tensor:
+        return (z + 1) / 2

@@ -25,8 +25,7 @@ class MintLayer(TriangularBijection):
 
         L(x) = t ⊙ x + W³ ⊛ h(W² ⊛ h(W¹ ⊛ x + b¹) + b²) + b³
 
-    with t > 0 and, for every pair of copies, diag(W³ᵢ) diag(W²ᵢⱼ) diag(W¹ⱼ) ≥ 0, so that
-    diag J ≥ t whatever the weights are.
+    with t > 0 and, for all copies, diag(W³ᵢ) diag(W²ᵢⱼ) diag(W¹ⱼ) ≥ 0, so that diag J ≥ t always.
 
     Args:
         channels, filters: C and K; the hidden width is C · K.
@@ -34,8 +33,7 @@ class MintLayer(TriangularBijection):
         upper: triangular from the other end.
         activation: h, one of elu, tanh, sigmoid, softplus, leaky_relu.
         kernel_size: R, odd.
-        t_form: how t comes from its parameter: ``softplus`` (with a floor of 0.01), or
-            ``absolute`` for weights trained with |t|.
+        t_form: ``softplus`` (with a floor of 0.01), or ``absolute`` for weights trained with |t|.
 
     Shapes: (batch, C, H, W) → (batch, C, H, W), (batch,).
 
@@ -146,17 +144,9 @@ class MintLayer(TriangularBijection):
     def slope_floor(self) -> tuple[Tensor, Tensor]:
         return self.t, torch.ones_like(self.t)
 
-    def parameter_count(self) -> int:
-        """Weights that are not masked, biases and t."""
-        weights = sum(int(mask.sum()) for mask in (self.mask1, self.mask2, self.mask3))
-        return weights + sum(bias.numel() for bias in self.biases) + self.raw_t.numel()
-
     @property
     def name(self) -> str:
-        shape, order = (
-            "×".join(map(str, self.event_shape)),
-            "upper" if self.ordering.upper else "lower",
-        )
+        order, shape = str(self.ordering).split()[0], "×".join(map(str, self.event_shape))
         return f"{order} MintLayer {shape}, K = {self.filters}"
 
     def extra_repr(self) -> str:

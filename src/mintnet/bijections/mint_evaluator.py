@@ -33,7 +33,6 @@ class MintEvaluator:
     where v¹ and v² are the arguments of h. P is made of weights alone, so that nothing of size
     K × K × H × W is formed. All masks are triangular in channel blocks too: for a block, the
     contributions of earlier blocks to the three sums are ``given`` and stand in for b¹, b² and b³.
-
     The weights are as they act; ``product`` is P, (C, K, K), and t has the shape (C, H, W).
     """
 
@@ -44,19 +43,17 @@ class MintEvaluator:
     h: Elementwise
     upper: bool
 
-    @staticmethod
-    def of(
-        weights: Triple, biases: Triple, t: Tensor, h: Elementwise, upper: bool
-    ) -> MintEvaluator:
+    @classmethod
+    def of(cls, weights: Triple, biases: Triple, t: Tensor, h: Elementwise, upper: bool) -> Self:
         """The evaluator of a whole layer."""
         centre = weights[1].shape[-1] // 2
         own1, own2, own3 = (blocks_of(w[:, :, centre, centre], len(t)) for w in weights)
-        return MintEvaluator(_laid_out(weights), biases, own3.mT * own2 * own1.mT, t, h, upper)
+        return cls(_laid_out(weights), biases, own3.mT * own2 * own1.mT, t, h, upper)
 
     def __call__(self, x: Tensor, given: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """L(x) and diag J(x). Shapes: (batch, C, H, W) twice."""
         b1, b2, b3 = self._offsets(given)
-        h1, d1 = self.h.value_and_slope(self._first(x, b1))
+        h1, d1 = self.h.value_and_slope(_convolved(_channels_last(x), self.weights[0], b1))
         h2, d2 = self.h.value_and_slope(self._second(h1, b2))
         return self._third(x, h2, b3), self.t + slope_sums(d1, d2, self.product)
 
@@ -65,15 +62,12 @@ class MintEvaluator:
 
     def hidden(self, x: Tensor, given: Tensor | None = None) -> tuple[Tensor, Tensor]:
         b1, b2, _ = self._offsets(given)
-        h1 = self.h.value(self._first(x, b1))
+        h1 = self.h.value(_convolved(_channels_last(x), self.weights[0], b1))
         return h1, self.h.value(self._second(h1, b2))
 
     def _offsets(self, given: Tensor | None) -> tuple[Tensor, ...]:
         width = len(self.product) * self.product.shape[-1]
         return self.biases if given is None else given.split([width, width, len(self.t)], 1)
-
-    def _first(self, x: Tensor, b1: Tensor) -> Tensor:
-        return _convolved(_channels_last(x), self.weights[0], b1)
 
     def _second(self, h1: Tensor, b2: Tensor) -> Tensor:
         w2 = self.weights[1]
@@ -169,11 +163,9 @@ def slope_sums(d1: Tensor, d2: Tensor, product: Tensor) -> Tensor:
     return sums.contiguous()
 
 
-def _convolved(
-    x: Tensor, weight: Tensor, offset: Tensor, padding: tuple[int, int] | None = None
-) -> Tensor:
+def _convolved(x: Tensor, weight: Tensor, offset: Tensor, padding: tuple[int, ...] = ()) -> Tensor:
     """W ⊛ x plus a bias for each channel, or plus a whole tensor."""
-    size = weight.shape[-1] // 2 if padding is None else padding
+    size = padding or weight.shape[-1] // 2
     if offset.dim() == 1:
         return F.conv2d(x, weight, offset, padding=size)
     return F.conv2d(x, weight, padding=size) + offset

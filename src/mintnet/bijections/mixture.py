@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mintnet.bijections.mixture_network import LEAST_LOG_SCALE, SLOW, MixtureNetwork
+from mintnet.bijections.mixture_network import LEAST_LOG_SCALE, SLOW, Mixture, MixtureNetwork
 from mintnet.bijections.triangular import Q, TriangularBijection
 from mintnet.calculus import Convolution, Dense, LinearMap, Ordering
 from mintnet.calculus.conditioner import Convolve, MonotoneMap
@@ -190,14 +190,17 @@ class MixtureMap(MonotoneMap):
     def solve_level(
         self, convolve: Convolve, constants: tuple[Tensor, ...], target: Tensor, channels: slice
     ) -> Tensor:
+        return self.mixtures(convolve, constants, channels).invert(target)
+
+    def mixtures(self, convolve: Convolve, constants: tuple[Tensor, ...], at: slice) -> Mixture:
+        """Those of the entries of one level, (A, n·B), in the channels of a slice."""
         network, (t, *shifts) = self.layer.network, constants
+        prediction = SLOW * convolve(len(network.convolutions), None)[:, 0]
         at_level = None
         if shifts:  # (blocks, A, K, n·B): the same for all n places of a sample
-            places = target.shape[1] // shifts[0].shape[-1]
-            at_level = shifts[0][:, channels].repeat(1, 1, 1, places)
-        raw = network.features(convolve, at_level)
-        prediction = SLOW * convolve(len(network.convolutions), None)[:, 0]
-        return network.mixture(raw, prediction, t[channels, 0]).invert(target)
+            places = prediction.shape[1] // shifts[0].shape[-1]
+            at_level = shifts[0][:, at].repeat(1, 1, 1, places)
+        return network.mixture(network.features(convolve, at_level), prediction, t[at, 0])
 
     def __str__(self) -> str:
         return "a mixture of logistics"

@@ -59,6 +59,13 @@ class Mixture(NamedTuple):
         slope = (a * (w * torch.sigmoid(-u) + v * torch.sigmoid(u))).sum(-1)
         return self.t * x + (total_below - total_above), self.t + slope
 
+    def value(self, x: Tensor) -> Tensor:
+        """t·x + logit F(x) alone, with several points of each entry on the last axis of x."""
+        weight, a, m = (part[..., None, :] for part in self[:3])
+        u = a.exp() * (x - self.centre[..., None])[..., None] - m
+        below, above = ((weight.exp() * torch.sigmoid(v)).sum(-1).log() for v in (u, -u))
+        return self.t[..., None] * x + (below - above)
+
     def bracket(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Ends between which the x with value y lies."""
         a = self.log_slope.exp()

@@ -11,10 +11,8 @@ class BatchNorm(EntrywiseBijection):
     r"""Batch normalization: y = γ (x − μ) / √(σ² + ε) + β for each channel.
 
     In evaluation mode μ and σ² are the running statistics, and the map is affine and invertible.
-    In training mode they come from the batch, each output depends on every sample, and there is
-    nothing to invert: `inverse` and `solve` raise.
-
-    Shapes: (batch, C, H, W).
+    In training mode they come from the batch, and `inverse` and `solve` raise: each output depends
+    on every sample. Shapes: (batch, C, H, W).
 
     Examples:
         >>> norm = BatchNorm(2).eval()

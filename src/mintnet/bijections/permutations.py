@@ -13,8 +13,6 @@ from mintnet.calculus.masks import check_positive
 class Permutation(AnalyticBijection):
     """Outputs are inputs in another order or shape, as `value` and `invert` say."""
 
-    permutes = True
-
     @abstractmethod
     def value(self, x: Tensor) -> Tensor:
         """The entries of x at their new places."""
@@ -33,7 +31,6 @@ class Squeeze(Permutation):
     """Each k × k block of pixels becomes k² channels at a k-th of the resolution.
 
     Channel c at row offset a and column offset b goes to channel (k·a + b)·C + c.
-
     Shapes: (batch, C, H, W) → (batch, k²·C, H/k, W/k).
 
     Examples:
@@ -47,10 +44,8 @@ class Squeeze(Permutation):
         super().__init__()
         check_positive(factor=factor)
         if shape[1] % factor or shape[2] % factor:
-            raise ValueError(
-                f"cannot squeeze {shape[1]}×{shape[2]} pixels by {factor}: height and width must "
-                f"be multiples of {factor}"
-            )
+            wanted = f"height and width must be multiples of {factor}"
+            raise ValueError(f"cannot squeeze {shape[1]}×{shape[2]} pixels by {factor}: {wanted}")
         self.factor, self.event_shape = factor, (shape[0], shape[1], shape[2])
 
     @property
@@ -118,3 +113,28 @@ class Reshape(Permutation):
 
     def extra_repr(self) -> str:
         return f"{self.event_shape}, {self.into}"
+
+
+class ChannelPermutation(Permutation):
+    """Channels in another order: output channel i is input channel ``order[i]``.
+
+    Examples:
+        >>> swap = ChannelPermutation(torch.tensor([1, 0]), (2, 1, 1))
+        >>> swap(torch.tensor([[[[3.0]], [[4.0]]]]))[0].flatten()
+        tensor([4., 3.])
+    """
+
+    order: Tensor
+
+    def __init__(self, order: Tensor, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        if sorted(got := order.tolist()) != list(range(shape[0])):
+            raise ValueError(f"expected each of the channels 0 to {shape[0] - 1} once; got {got}")
+        self.event_shape = tuple(shape)
+        self.register_buffer("order", order.clone())
+
+    def value(self, x: Tensor) -> Tensor:
+        return x[:, self.order]
+
+    def invert(self, z: Tensor) -> Tensor:
+        return z[:, self.order.argsort()]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection, unreadable
-from mintnet.calculus import LOWER, Function, Ordering, Proof, certify, variable
+from mintnet.calculus import LOWER, Ordering, Proof, certify, variable
 from mintnet.calculus.expression import trace
 from mintnet.calculus.quantity import Q as Q
 from mintnet.calculus.value import within_range
@@ -46,7 +46,7 @@ class TriangularBijection(Bijection):
         """The map, written with the calculus."""
 
     def __getattr__(self, name: str) -> Any:
-        if name == "ordering":  # of a subclass that does not say
+        if name == "ordering":  # of a subclass that does not say; a property would hide its errors
             self.ordering = trace(self.function).ordering or LOWER
             return self.ordering
         return super().__getattr__(name)
@@ -80,8 +80,7 @@ class TriangularBijection(Bijection):
         logs = y.slope.abs().log()
         if not unreadable(x) and not bool(y.data.isnan().any() | within_range(logs)):
             raise ValueError(
-                f"the log-determinant of {self.name} is not finite: a slope is 0, or beyond the "
-                "range of float64"
+                f"the log-determinant of {self.name} is not finite: a slope is 0 or beyond float64"
             )
         return y.data.to(x), logs.to(x)
 
@@ -172,21 +171,17 @@ class Composed(TriangularBijection):
     changed. ``insist`` uses it even if nothing is proved. Slopes are computed in float64.
 
     Examples:
-        >>> from mintnet.calculus import ELU, Identity, MaskedConv2d
+        >>> from mintnet.calculus import ELU, Identity, MaskedConv2d, Tanh
         >>> inner = ELU() @ MaskedConv2d(1)
         >>> Composed(inner * inner, (1, 4, 4))  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         mintnet.calculus.proof.NotProvedError: Composed is not proved to be invertible (...
-        >>> from mintnet.calculus import Tanh
         >>> Composed(3.0 * Identity() + Tanh(), (2,)).slope_bounds()[0]
         tensor([3., 3.], dtype=torch.float64)
     """
 
     def __init__(
-        self,
-        function: Function | Callable[[Any], Any],
-        shape: tuple[int, ...],
-        insist: bool = False,
+        self, function: Callable[[Any], Any], shape: tuple[int, ...], insist: bool = False
     ) -> None:
         super().__init__()
         self.event_shape, self.inner, self.insist = tuple(shape), function, insist

@@ -16,10 +16,10 @@ from mintnet.calculus.ordering import Ordering, checkerboard
 class Conditioner(nn.Module, ABC):
     """A network of which each output entry depends on strictly earlier input entries alone.
 
-    Its slope is therefore exactly 0, whatever it computes; that is all that the calculus needs to
-    know. A subclass makes sure of it by the way in which it is built, not by its weights; every
-    proof of a function that uses it looks at its gradients (`check`). ``ordering`` is the order in
-    which "earlier" is meant; ``outputs`` is how many values it gives for each entry.
+    Its slope is therefore exactly 0, which is all that the calculus needs to know. A subclass makes
+    sure of it by the way in which it is built, not by its weights; every proof of a function that
+    uses it looks at its gradients (`check`). ``ordering`` is the order in which "earlier" is meant;
+    ``outputs`` is how many values it gives for each entry.
     """
 
     ordering: Ordering
@@ -107,7 +107,7 @@ class HalfConditioner(Conditioner):
 
     def first(self, shape: tuple[int, ...], device: torch.device | str = "cpu") -> Tensor:
         """m: where the half is that is read. Boolean, broadcasts to ``shape``."""
-        return _first_half(self.partition, self.ordering.upper, tuple(shape), torch.device(device))
+        return _first(self.partition, self.ordering.upper, tuple(shape), torch.device(device))
 
     def forward(self, data: Tensor) -> tuple[Tensor, ...]:
         read = self.first(tuple(data.shape[1:]), data.device)
@@ -124,8 +124,7 @@ class HalfConditioner(Conditioner):
         return (~self.first(shape)).long().expand(shape)
 
     def value_range(self, shape: tuple[int, ...]) -> Interval:
-        bound = torch.full((1, *shape), INF, dtype=torch.float64)
-        bound = bound.masked_fill(self.first(shape), 0.0)
+        bound = torch.full((1, *shape), INF).double().masked_fill(self.first(shape), 0.0)
         return Interval.of(-bound, bound)
 
 
@@ -134,15 +133,12 @@ PARTITIONS = {"checkerboard": "checkerboard", "channel": "raster"}
 
 
 @lru_cache(maxsize=128)
-def _first_half(
-    partition: str, upper: bool, shape: tuple[int, ...], device: torch.device
-) -> Tensor:
+def _first(partition: str, upper: bool, shape: tuple[int, ...], device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # it is kept, and must serve in training too
         if partition == "checkerboard":
             earlier = checkerboard(shape) == 0
         else:
-            earlier = torch.arange(shape[0]) < shape[0] // 2
-            earlier = earlier.reshape(-1, *(1,) * (len(shape) - 1))
+            earlier = torch.arange(shape[0]).reshape(-1, *(1,) * (len(shape) - 1)) < shape[0] // 2
         return (~earlier if upper else earlier).to(device)
 
 

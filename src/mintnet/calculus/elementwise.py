@@ -105,9 +105,6 @@ class LeakyReLU(Elementwise):
         slope = torch.where(v > 0, torch.ones_like(v), self.negative_slope)
         return F.leaky_relu(v, self.negative_slope), slope
 
-    def value(self, v: Tensor) -> Tensor:
-        return F.leaky_relu(v, self.negative_slope)
-
 
 class Exp(Elementwise):
     """exp(v), its own slope: a positive factor for couplings and autoregressive layers."""

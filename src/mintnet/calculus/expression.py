@@ -51,38 +51,33 @@ class Expression(Quantity):
     output: int = 0
 
     def through(self, linear: LinearMap) -> Expression:
-        return self._then(Operation.LINEAR, linear.ordering, linear)
+        return self._then(Operation.LINEAR, linear)
 
     def apply(self, function: Elementwise) -> Expression:
-        return self._then(Operation.ELEMENTWISE, None, function)
+        return self._then(Operation.ELEMENTWISE, function)
 
     def conditioned(self, conditioner: Conditioner) -> tuple[Expression, ...]:
-        return tuple(
-            self._then(Operation.CONDITION, conditioner.ordering, conditioner, output)
-            for output in range(conditioner.outputs)
-        )
+        outputs = range(conditioner.outputs)
+        return tuple(self._then(Operation.CONDITION, conditioner, output) for output in outputs)
 
     def through_monotone(self, function: MonotoneMap) -> Expression:
-        return self._then(Operation.MONOTONE, function.ordering, function)
+        return self._then(Operation.MONOTONE, function)
 
     def add(self, other: Expression) -> Expression:
-        ordering = common(self.ordering, other.ordering)
-        return Expression(Operation.ADD, (self, other), ordering)
+        return Expression(Operation.ADD, (self, other), common(self.ordering, other.ordering))
 
     def multiply(self, other: Expression) -> Expression:
-        ordering = common(self.ordering, other.ordering)
-        return Expression(Operation.MULTIPLY, (self, other), ordering)
+        return Expression(Operation.MULTIPLY, (self, other), common(self.ordering, other.ordering))
 
     def scale(self, factor: Tensor | float) -> Expression:
-        return self._then(Operation.SCALE, None, factor)
+        return self._then(Operation.SCALE, factor)
 
     def shift(self, offset: Tensor | float) -> Expression:
-        return self._then(Operation.SHIFT, None, offset)
+        return self._then(Operation.SHIFT, offset)
 
-    def _then(
-        self, operation: Operation, ordering: Ordering | None, part: Any, output: int = 0
-    ) -> Expression:
-        return Expression(operation, (self,), common(self.ordering, ordering), part, output)
+    def _then(self, operation: Operation, part: Any, output: int = 0) -> Expression:
+        ordering = common(self.ordering, getattr(part, "ordering", None))
+        return Expression(operation, (self,), ordering, part, output)
 
     def nodes(self) -> list[Expression]:
         """All nodes that this one needs, itself last; sources come before what uses them."""

@@ -25,7 +25,6 @@ class LinearMap(ABC):
     bias: Tensor | None
     groups: int
     ordering: Ordering
-    dimensions: ClassVar[int]
 
     @abstractmethod
     def apply(self, data: Tensor, weight: Tensor) -> Tensor:
@@ -38,16 +37,14 @@ class LinearMap(ABC):
         return image + self.bias.to(data.dtype).reshape(-1, *(1,) * (data.dim() - 2))
 
     @abstractmethod
-    def centre(self) -> Tensor:
-        """The weights between entries at the same place, (groups * out, groups * in)."""
-
-    @abstractmethod
     def mask(self) -> Tensor:
         """Where a triangular map may have weights, of the shape of the weight."""
 
     def diagonal(self) -> Tensor:
         """The weights between copies of the same coordinate, (groups, copies_out, copies_in)."""
-        return blocks_of(self.centre(), self.groups)
+        radius = self.weight.shape[-1] // 2
+        same_place = self.weight[:, :, radius, radius] if self.weight.dim() == 4 else self.weight
+        return blocks_of(same_place, self.groups)
 
 
 def blocks_of(matrix: Tensor, groups: int) -> Tensor:
@@ -57,28 +54,22 @@ def blocks_of(matrix: Tensor, groups: int) -> Tensor:
     return blocks.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
 
 
-def constrained(
-    w2: Tensor, w1: Tensor, w3: Tensor, channels: int, mask: Tensor | None = None
-) -> Tensor:
+def constrained(w2: Tensor, w1: Tensor, w3: Tensor, channels: int, mask: Tensor) -> Tensor:
     """V² (Eq. 4): W² with diag(V²ᵢⱼ) given the sign of diag(W³ᵢ) diag(W¹ⱼ), other taps untouched.
 
     |w| s = w · (sign(w) s), and signs have no gradient: so mask and constraint are one factor of
-    W², and one product forward and one backward are all that they cost. W¹ and W³ are masked, W²
-    too unless its ``mask`` is given.
+    W², and one product forward and one backward are all that they cost. W¹ and W³ are masked.
 
     Shapes: w1 (C·K, C, R, R), w2 (C·K, C·K, R, R), w3 (C, C·K, R, R).
     """
     r = w2.shape[-1] // 2
-    with torch.no_grad():
-        # diag(W¹ⱼ) and diag(W³ᵢ), one for each hidden channel
-        own1 = blocks_of(w1[:, :, r, r], channels).reshape(-1).sign()
-        own3 = blocks_of(w3[:, :, r, r], channels).reshape(-1).sign()
+    with torch.no_grad():  # diag(W¹ⱼ) and diag(W³ᵢ), one for each hidden channel
+        own1, own3 = (blocks_of(w[:, :, r, r], channels).reshape(-1).sign() for w in (w1, w3))
         signs = w2[:, :, r, r].sign() * own3[:, None] * own1[None, :]
         group = torch.arange(len(own1), device=w2.device) // (len(own1) // channels)
         centre = torch.arange(w2[0, 0].numel(), device=w2.device) == w2[0, 0].numel() // 2
         changed = (group[:, None] == group[None, :])[:, :, None, None] & centre.view_as(w2[0, 0])
-        kept = torch.ones_like(w2) if mask is None else mask.to(w2.dtype)
-        factor = torch.where(changed, signs[:, :, None, None], kept)
+        factor = torch.where(changed, signs[:, :, None, None], mask.to(w2.dtype))
     return w2 * factor
 
 
@@ -86,14 +77,8 @@ def constrained(
 class Convolution(LinearMap):
     """A masked convolution with its weights given: (G * out, G * in, R, R), stride 1, padded."""
 
-    dimensions = 3
-
     def apply(self, data: Tensor, weight: Tensor) -> Tensor:
         return F.conv2d(data, weight.to(data.dtype), padding=weight.shape[-1] // 2)
-
-    def centre(self) -> Tensor:
-        radius = self.weight.shape[-1] // 2
-        return self.weight[:, :, radius, radius]
 
     def mask(self) -> Tensor:
         out, into, size, width = self.weight.shape
@@ -111,13 +96,8 @@ class Convolution(LinearMap):
 class Dense(LinearMap):
     """A triangular matrix with its weights given: (G * out, G * in)."""
 
-    dimensions = 1
-
     def apply(self, data: Tensor, weight: Tensor) -> Tensor:
         return data @ weight.to(data.dtype).T
-
-    def centre(self) -> Tensor:
-        return self.weight
 
     def mask(self) -> Tensor:
         out, into = (size // self.groups for size in self.weight.shape)
@@ -160,7 +140,6 @@ class MaskedConv2d(_Masked):
         copies_in, copies_out: how many copies of each channel come in and go out.
         kernel_size: R, odd.
         upper: see later entries instead of earlier ones.
-        bias: add a constant to each output channel.
         order: "raster" (Eq. 7), or "pixel" for all channels of a pixel before the next pixel.
         strict: see strictly earlier entries alone, so that every slope is exactly 0.
 
@@ -188,7 +167,6 @@ class MaskedConv2d(_Masked):
     ) -> None:
         mask = conv_mask(channels, copies_out, copies_in, kernel_size, upper, order, strict)
         super().__init__(mask, channels, Ordering(upper, order), bias)
-        self.channels = channels
 
 
 class MaskedLinear(_Masked):
@@ -219,4 +197,3 @@ class MaskedLinear(_Masked):
     ) -> None:
         mask = dense_mask(features, copies_out, copies_in, upper, strict)
         super().__init__(mask, features, Ordering(upper), bias)
-        self.features = features

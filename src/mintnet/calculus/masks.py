@@ -47,9 +47,6 @@ def channel_mask(channels: int, kernel_size: int, upper: bool = False) -> Tensor
 def pixel_mask(channels: int, kernel_size: int, upper: bool = False) -> Tensor:
     r"""The mask of the pixel order: earlier pixels wholly, and at its own pixel channels j ≤ i.
 
-        M[i, j, m, n] = 1   if (m, n) is before the centre,  or  is the centre and j ≤ i
-                        0   otherwise
-
     Mirrored for ``upper``, and of the same shape, as in `channel_mask`.
 
     Examples:

@@ -62,10 +62,7 @@ ORDERS = ("raster", *AXES, "checkerboard")
 
 
 def checkerboard(shape: tuple[int, ...]) -> Tensor:
-    """The squares of a checkerboard: the parity of row + column, or of a vector's index.
-
-    Integers 0 and 1, of a shape that broadcasts to ``shape``.
-    """
+    """The parity of row + column, or of a vector's index: 0 or 1, broadcasts to ``shape``."""
     if len(shape) == 1:
         return torch.arange(shape[0]) % 2
     row, column = torch.arange(shape[-2]), torch.arange(shape[-1])

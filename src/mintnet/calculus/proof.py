@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from types import FunctionType, MethodType
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,8 +46,7 @@ class Proof:
     - *not proved*: the slope may vanish or change its sign, as far as the ranges tell.
 
     ``low`` and ``high`` bound the slope; ``sign`` is its strict sign, 0 where it is not proved.
-    ``least`` and ``most`` bound the values: an open interval for each coordinate that holds its
-    image. Shapes: all are those of one sample.
+    ``least`` and ``most`` are the ends of open intervals that hold all values. Shapes: one sample.
     """
 
     verdict: Tensor
@@ -122,7 +121,8 @@ def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
         raise ValueError(f"expected the shape of one sample, (C, H, W) or (D,); got {shape}")
     with torch.no_grad(), _gradual_underflow():
         root = trace(function)
-        made_of = Fingerprint(*root.nodes()).kept()
+        made_of = Fingerprint(*root.nodes())
+        made_of.tensors = [tensor.detach().clone() for tensor in made_of.tensors]
         for node in root.nodes():
             constant = node.operation in (Operation.SCALE, Operation.SHIFT)
             if not Fingerprint(torch.as_tensor(node.part) if constant else node.part).finite:
@@ -182,15 +182,8 @@ class Fingerprint:
     def same(self, other: Fingerprint) -> bool:
         if self.facts != other.facts or len(self.tensors) != len(other.tensors):
             return False
-        return all(
-            a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
-            for a, b in zip(self.tensors, other.tensors, strict=True)
-        )
-
-    def kept(self) -> Self:
-        """The same, with copies of the tensors that nobody can change."""
-        self.tensors = [tensor.detach().clone() for tensor in self.tensors]
-        return self
+        pairs = zip(self.tensors, other.tensors, strict=True)
+        return all((a.dtype, a.device) == (b.dtype, b.device) and a.equal(b) for a, b in pairs)
 
     def _add_all(self, values: Iterable[object]) -> None:
         for value in values:

@@ -46,13 +46,12 @@ class Arithmetic(ABC):
 class Quantity(Arithmetic):
     """An intermediate result of a triangular function, with the rules of Proposition 1.
 
-    There are several kinds, and a function written once runs on all of them: numbers with their
-    slopes (`Value`), bounds over all inputs (`Range`), and the traced expression itself
-    (`Expression`). Each kind says how it goes ``through`` a triangular linear map, how an
-    element-wise function is ``apply``-ed, what the outputs of a network of strictly earlier
-    entries are (``conditioned``: each has slope 0), how it goes through a function that increases
-    in its own entry (``through_monotone``), and the rules of sums and products, with other
-    quantities (``add``, ``multiply``) and with constants (``scale``, ``shift``).
+    A function written once runs on all kinds: numbers with their slopes (`Value`), bounds over all
+    inputs (`Range`), and the traced expression itself (`Expression`). Each kind says how it goes
+    ``through`` a triangular linear map, how an element-wise function is ``apply``-ed, what networks
+    of strictly earlier entries give (``conditioned``: slope 0), how it goes through a function that
+    increases in its own entry (``through_monotone``), and the rules of sums and products, with
+    other quantities (``add``, ``multiply``) and with constants (``scale``, ``shift``).
     """
 
     ordering: Ordering | None
@@ -166,9 +165,7 @@ class _WithConstant(Function):
         super().__init__()
         self.function = function
         if not isinstance(constant, Tensor | float | int):
-            raise TypeError(
-                f"expected a Function, a tensor or a number; got {type(constant).__name__}"
-            )
+            raise TypeError(f"expected a Function, tensor or number; got {type(constant).__name__}")
         if isinstance(constant, Tensor) and not isinstance(constant, nn.Parameter):
             self.register_buffer(self.held, constant)
         else:
@@ -225,12 +222,13 @@ def check_groups(linear: LinearMap, groups: int | None, shape: tuple[int, ...]) 
     into = linear.weight.shape[1]
     if linear.weight.is_complex() or (linear.bias is not None and linear.bias.is_complex()):
         raise ValueError(f"{linear} has complex weights; the calculus is one of real numbers")
-    if groups not in (None, linear.groups) or shape[0] != into or len(shape) != linear.dimensions:
+    axes = linear.weight.dim() - 1
+    if groups not in (None, linear.groups) or shape[0] != into or len(shape) != axes:
         copies = into // linear.groups
         raise ValueError(
             f"{linear} expects {linear.groups} channels of the input in {copies} copies each and "
-            f"samples of {linear.dimensions} dimensions; got samples of shape {shape} that stem "
-            f"from {groups or 'unknown'} channels"
+            f"samples of {axes} dimensions; got samples of shape {shape} that stem from "
+            f"{groups or 'unknown'} channels"
         )
 
 

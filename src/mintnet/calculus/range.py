@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,10 +21,9 @@ from mintnet.calculus.value import mix
 class Range(Quantity):
     """What is known of a value and its slope for all inputs at once.
 
-    Besides the two intervals it carries where the value is affine in its own coordinate (with
-    the earlier entries fixed), ``blame``, the part at which the slope first lost its sign, and
-    ``maker``, what to call it when it is to blame.
-    Shapes: a batch of one, otherwise as in `Value`.
+    Besides the two intervals it carries where the value is affine in its own coordinate (with the
+    earlier entries fixed), ``blame``, the part at which the slope first lost its sign, and
+    ``maker``, its name in such a message. Shapes: a batch of one, otherwise as in `Value`.
     """
 
     value: Interval
@@ -37,9 +37,7 @@ class Range(Quantity):
     def through(self, linear: LinearMap) -> Range:
         check_groups(linear, self.groups, tuple(self.value.low.shape[1:]))
         if bool((linear.weight.detach().cpu()[~linear.mask()] != 0).any()):
-            raise ValueError(
-                f"{linear} is not triangular in the {linear.ordering}: mask its weights"
-            )
+            raise ValueError(f"{linear} is not triangular in the {linear.ordering}: mask it first")
         value = linear_image(self.value, linear.weight.detach().cpu(), linear.apply)
         if linear.bias is not None:
             bias = linear.bias.reshape(-1, *(1,) * (value.low.dim() - 2))
@@ -59,8 +57,7 @@ class Range(Quantity):
         conditioner.check(shape)
         ordering, constant = common(self.ordering, conditioner.ordering), torch.zeros(1, *shape)
         value, slope = conditioner.value_range(shape), Interval.point(constant)
-        name = str(conditioner)
-        image = Range(value, slope, constant == 0, ordering, groups=self.groups, maker=name)
+        image = Range(value, slope, constant == 0, ordering, None, self.groups, str(conditioner))
         return (image,) * conditioner.outputs
 
     def through_monotone(self, function: MonotoneMap) -> Range:
@@ -92,12 +89,7 @@ class Range(Quantity):
         return replace(self, value=self.value + Interval.point(offset))
 
     def _then(
-        self,
-        what: str,
-        value: Interval,
-        slope: Interval,
-        affine: Tensor,
-        other: Range | LinearMap | MonotoneMap | None = None,
+        self, what: str, value: Interval, slope: Interval, affine: Tensor, other: Any = None
     ) -> Range:
         """The range of ``what`` is made of this one, and of another range or map."""
         ordering, blame, groups = self.ordering, self.blame, self.groups

@@ -85,8 +85,7 @@ class Value(Quantity):
         return replace(self, data=self.data * factor, slope=self.slope * factor)
 
     def shift(self, offset: Tensor | float) -> Value:
-        offset = fitting(offset, tuple(self.data.shape[1:]))
-        return replace(self, data=self.data + offset)
+        return replace(self, data=self.data + fitting(offset, tuple(self.data.shape[1:])))
 
     def log_det(self) -> Tensor:
         """Σ log |slope| over the entries of each sample. Shape: (batch,)."""

@@ -17,6 +17,7 @@ from mintnet.analysis.explain import Path as PicturePath
 from mintnet.cli.command import File, FlawedResult, Folder, ModelCommand, Name, SolverCommand, Whole
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import Tasks, console, output_place, strong, write
+from mintnet.data.folder import pictures
 from mintnet.figures import explanation_picture
 from mintnet.models import Classifier, Flow
 from mintnet.models.storage import SHIPPED
@@ -62,9 +63,6 @@ class Predict(ModelCommand, then="mintnet explain {model} {first}"):
         return {"pictures": found, "not_read": broken, "first": found[0]["picture"]}
 
     def _files(self) -> Iterator[str]:
-        """The pictures that are meant, those in folders one by one."""
-        from mintnet.data.folder import pictures
-
         for name in self.pictures:
             path = Path(name).expanduser()
             yield from map(str, pictures(path)) if path.is_dir() else (name,)
@@ -146,14 +144,11 @@ class Explain(SolverCommand, then="mintnet explain {model} IMAGE --towards CLASS
         return figures
 
     def _label(self, logits: Tensor) -> int:
-        """The class to go to."""
         order = logits.argsort(descending=True).tolist()
         label = order[1] if self.towards is None else self.towards
         if not 0 <= label < len(order) or label == order[0]:
-            raise ValueError(
-                f"--towards is a class from 0 to {len(order) - 1} that is not the predicted one, "
-                f"{order[0]}; got {label}"
-            )
+            words = f"a class from 0 to {len(order) - 1}, not the predicted one, {order[0]}"
+            raise ValueError(f"--towards is {words}; got {label}")
         return int(label)
 
     def _partner(self, out: Console, opened: OpenModel, image: Tensor, label: int) -> Tensor:

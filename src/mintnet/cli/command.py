@@ -59,7 +59,6 @@ class ModelCommand(Command):
     device: str = "auto"  # Where to compute: cpu, cuda, or auto for a GPU if there is one.
 
     def open(self) -> OpenModel:
-        """The model, on its device."""
         return open_model(self.model, self.device)
 
 
@@ -80,10 +79,8 @@ class SolverCommand(ModelCommand):
             return FixedPoint(**given)
         if given:
             name = "--step" if "step" in given else "--solver-steps"
-            raise ValueError(
-                f"{name} belongs to Algorithm 1, and the solver is {self.solver}; "
-                f"add --solver fixed-point or leave {name} out"
-            )
+            words = f"add --solver fixed-point or leave {name} out"
+            raise ValueError(f"{name} belongs to Algorithm 1, the solver is {self.solver}; {words}")
         return {"auto": None, "wavefront": Wavefront(), "bisection": Bisection()}[self.solver]
 
 
@@ -100,9 +97,7 @@ class DataOptions:
         """The first of the images that the options name; says where they are the package's own."""
         data = model.images(self.data, self.data_set, self.split)
         if data.name == SLICE:
-            words = (
-                f"These are the {len(data)} images of MNIST's test set that ship with the package"
-            )
+            words = f"The {len(data)} images of MNIST's test set that ship with the package"
             console().print(f"{words}; --data DIR takes all 10,000.", style="dim")
         return data if count is None else data.first(count)
 

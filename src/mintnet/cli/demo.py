@@ -73,7 +73,6 @@ class Demo(Command):
         return train("digits", run, resume=True, progress=Progress(out), seed=self.seed, **given)
 
     def _show_pretrained(self, out: Console, folder: Path) -> dict[str, Any]:
-        """Samples, an interpolation and the likelihood of a few test images."""
         samples, between = folder / "mnist-samples.png", folder / "mnist-interpolation.png"
         facts = Sample(model="mnist", device="cpu", count=16, seed=self.seed, out=samples).run()
         Interpolate(model="mnist", device="cpu", places=(0, 1, 2, 3), out=between).run()

@@ -74,7 +74,6 @@ class Sample(SolverCommand, then="mintnet interpolate {model}"):
         return output_place(self.out / "0000.png", "").parent
 
     def _class(self, names: tuple[str, ...]) -> int | None:
-        """The number of the class."""
         numbers = {str(k): k for k in range(len(names))} | {name: k for k, name in enumerate(names)}
         if self.label is None or self.label in numbers:
             return numbers.get(self.label or "")
@@ -100,8 +99,8 @@ class Reconstruct(DataCommand, then="mintnet verify {model}"):
         flow, solver = model.flow, self.chosen_solver()
         images = self.images(model, self.count).images.to(flow.device)
         with Tasks(out) as task:
-            progress = task(f"{len(images)} images through the network and back")
-            result = reconstruct(flow, images, solver, self.batch_size, progress)
+            bar, size = task(f"{len(images)} images through the network and back"), self.batch_size
+            result = reconstruct(flow, images, solver, batch_size=size, progress=bar)
         result.solution.require(REMEDY)
         exact, total, errors = result.exact, len(images), result.errors
         colour = "green" if exact == total else "red"
@@ -163,7 +162,7 @@ class Verify(DataCommand, then="mintnet report {model}"):
             raise ValueError("--iterations are at least 0")
         if not self.divisors or min(self.divisors) <= 0.5:
             raise ValueError(
-                "--divisors are above 0.5: a step 1/d of 2 or more converges nowhere (Theorem 2)"
+                "--divisors are above 0.5: steps from 2 on converge nowhere (Theorem 2)"
             )
         place = output_place(self.out, "invertibility.png", (".png", ".svg", ".pdf"))
         out, solver, flow = console(), self.chosen_solver(), opened.flow
@@ -193,10 +192,8 @@ class Verify(DataCommand, then="mintnet report {model}"):
         model, fresh = opened.classifier, Verify(model=self.model)
         for name in ("divisors", "iterations", "curve_images", "out"):
             if getattr(self, name) != getattr(fresh, name):
-                raise ValueError(
-                    f"{self.model} is a classifier, for which no curves are drawn, so "
-                    f"--{name.replace('_', '-')} has no meaning"
-                )
+                words = f"so --{name.replace('_', '-')} has no meaning"
+                raise ValueError(f"{self.model} is a classifier, which has no curves, {words}")
         out, solver, trips = console(), self.chosen_solver(), []
         images = self.images(opened, self.count).images
         with Tasks(out) as task:
@@ -207,10 +204,8 @@ class Verify(DataCommand, then="mintnet report {model}"):
         for trip in trips:
             out.print(str(trip), style="green" if trip.verified == trip.images else "red")
         if trips[1].byte_exact < trips[0].byte_exact:
-            out.print(
-                "The residual check is about features. Their rounding grows on the way back, too "
-                "much for float32 here: take float64 (clf.double()) to get pictures back."
-            )
+            words = "Rounding of features grows on the way back, too much for float32 here"
+            out.print(f"{words}: take float64 (clf.double()) to get pictures back.")
         figures = {trip.precision: asdict(trip) for trip in trips}
         lost = {trip.precision: trip.images - trip.verified for trip in trips}
         failed = [f"{n} of {len(images)} inversions in {name}" for name, n in lost.items() if n]
@@ -249,8 +244,7 @@ class TuneStep(DataCommand, then="mintnet verify {model} --solver fixed-point --
         out.print(
             f"[bold]The best step is α = {best.step:.4f} = 1/{best.divisor:g}[/]: reconstruction "
             f"error {best.error:.2e} after {steps} steps in each layer, {len(images)} images\n"
-            f"In the paper's way of writing, α = {best.divisor:g}: it prints the divisor. Here α "
-            f"is the step, as in Algorithm 1: --solver fixed-point --step {best.step:.4f}"
+            f"Take --solver fixed-point --step {best.step:.4f}; the paper prints the divisor as α"
         )
         if best.error > 1e-6:
             out.print("[yellow]No single step inverts this model well; the default solver does.[/]")

@@ -11,7 +11,7 @@ import torch
 import tyro
 from rich.markup import escape
 
-from mintnet.analysis.layers import by, facts, kind_of, layer_sizes, solved_layers
+from mintnet.analysis.layers import by, facts, kind_of, solved_layers
 from mintnet.analysis.origin import machine
 from mintnet.cli.command import Command, DataOptions, Number
 from mintnet.cli.command import Model as ModelName
@@ -19,7 +19,7 @@ from mintnet.cli.model import open_model
 from mintnet.cli.output import Tasks, console, output_place, print_table, strong
 from mintnet.data import get
 from mintnet.models import CLASSIFIERS, PRESETS, Classifier, Flow, ResNet, import_original
-from mintnet.models.base import Model
+from mintnet.models.base import Model, parameter_count
 from mintnet.models.storage import SHIPPED
 
 
@@ -31,7 +31,8 @@ class Info(Command, then="mintnet report {model}"):
 
     def run(self) -> dict[str, Any]:
         model, config, origin = self._find()
-        about, layers, out = model.describe(), layer_sizes(model), console()
+        about, out = model.describe(), console()
+        layers = [(layer.name, parameter_count(layer)) for layer in solved_layers(model)]
         extra = {name: v for name, v in config.items() if name not in {"format", *about}}
         if "fresh" in origin:
             self.then = "mintnet train {model}"
@@ -54,11 +55,9 @@ class Info(Command, then="mintnet report {model}"):
         """The model, what was saved with it, and where it comes from."""
         named, name = not Path(self.model).exists(), self.model
         if named and name == "folder":
-            raise ValueError(
-                "the net of folder follows the size of your pictures; train one (mintnet train "
-                "folder --data PICTURES --run RUN), then mintnet info RUN; other presets: "
-                f"{', '.join(PRESETS)}"
-            )
+            words = "train one (mintnet train folder --data PICTURES --run RUN), then name RUN"
+            words += f"; other presets: {', '.join(PRESETS)}"
+            raise ValueError(f"the net of folder follows the size of your pictures; {words}")
         if named and name not in SHIPPED:
             fresh = "preset, fresh weights"
             if name in PRESETS:
@@ -191,7 +190,6 @@ class Doctor(Command, then="mintnet demo"):
 
 
 def _fast(gpu: bool) -> list[str]:
-    """What is fast here, and what would be with more."""
     if not gpu:
         return [
             "likelihoods, digits and small grey pictures, to sample and to train",

@@ -42,10 +42,8 @@ class OpenModel:
         if isinstance(self.model, Flow) or len(self.model.shape) != 3:
             raise ValueError(f"{self.name} is a density model, where a classifier is expected")
         if not isinstance(self.model, Classifier):
-            raise ValueError(
-                f"{self.name} is a ResNet, which has no inverse; take an invertible classifier, "
-                f"such as one of the preset mnist-classifier"
-            )
+            words = "take an invertible classifier, such as mnist-classifier"
+            raise ValueError(f"{self.name} is a ResNet, which has no inverse; {words}")
         return self.model
 
     @property
@@ -61,7 +59,6 @@ class OpenModel:
         return (self.run or Path(self.name)).absolute().name or "model"
 
     def class_names(self, data: str | None = None) -> tuple[str, ...]:
-        """What the classes of a model are called."""
         known, classes = self.config.get("data"), getattr(self.model, "classes", 0)
         known = known if isinstance(known, dict) else {}
         names = tuple(map(str, known.get("classes") or ()))
@@ -73,10 +70,8 @@ class OpenModel:
         """Images for this model: from the folder given, or from where it was trained."""
         data = images_for(self.config, self.name, split, name, folder)
         if data.shape != self.model.shape or data.levels > self.model.levels:
-            raise ValueError(
-                f"{self.name} is a model of images of shape {self.model.shape} with "
-                f"{self.model.levels} levels; {data.name} has {data.shape} and {data.levels}"
-            )
+            wanted, got = (f"{x.shape} with {x.levels} levels" for x in (self.model, data))
+            raise ValueError(f"{self.name} is a model of images {wanted}; {data.name} has {got}")
         return data
 
     def picture(self, name: str, data: Path | None = None, shrink: int = 1) -> Tensor:
@@ -95,10 +90,8 @@ class OpenModel:
             return (pixels * ((self.model.levels - 1) / 255)).round().to(torch.uint8)
         *known, split, place = ("", "", *name.split(":"))
         if len(known) > 3 or split not in ("test", "train") or not place.isdecimal():
-            raise ValueError(
-                f"there is no picture {name}; give a file, or a place in a data set such as "
-                f"mnist:test:7 or test:7"
-            )
+            words = "give a file, or a place in a data set such as mnist:test:7 or test:7"
+            raise ValueError(f"there is no picture {name}; {words}")
         found = self.images(data, known[-1] or None, split)
         if int(place) >= len(found):
             raise ValueError(f"{name}: {found.name} has {split} images 0 to {len(found) - 1}")

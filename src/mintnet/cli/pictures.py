@@ -17,7 +17,7 @@ from mintnet.analysis.score import STATISTICS, Reference, has_map, score
 from mintnet.cli.command import Count, File, Folder, ModelCommand, Name, Whole
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_table, to_csv, write
-from mintnet.data.folder import pictures
+from mintnet.data.folder import open_picture, pictures
 from mintnet.figures import image_grid
 from mintnet.figures.report import Shown, score_page
 from mintnet.models.storage import SHIPPED, save_scores
@@ -112,15 +112,12 @@ class Score(ModelCommand, then="open {page} in a browser"):
             if flow.scores is None and opened.folder not in SHIPPED.values():
                 save_scores(opened.folder, reference.tensors())
         if (count := len(reference.statistics)) + 1 < 1 / self.rate:
-            raise ValueError(
-                f"--rate {self.rate:g} needs at least {round(1 / self.rate) - 1} reference "
-                f"pictures, and there are {count}; take a higher rate, or more with --reference"
-            )
+            wanted = f"at least {round(1 / self.rate) - 1} reference pictures; there are {count}"
+            raise ValueError(f"--rate {self.rate:g} needs {wanted}; raise it, or give --reference")
         return reference
 
 
 def _files(given: Path) -> list[Path]:
-    """A file itself, or the files below a folder."""
     path = given.expanduser()
     if not path.exists():
         raise ValueError(f"there is no picture and no folder {given}")
@@ -152,9 +149,10 @@ class Restore(ModelCommand, then="mintnet studio {model}, to paint masks with a 
     mask: File = None  # A picture of the model's size: what is white in it is unknown.
     noise: Name = None  # Its standard deviation for pixels from 0 to 1: a number, or as 25/255.
     zoom: Whole = None  # 2: the picture has half the model's size; pixels are means of 2 × 2.
-    count: Count = 8  # Samples: chains that are run independently.
-    steps: int = 200  # Gradients of each chain; more, and the chains mix better.
-    seed: int = 0  # Of the chains.
+    count: Count = 8  # Samples: chains, or groups of particles, that are run independently.
+    # More are better: gradients of each chain (200), or of one layer, particles a sample (16).
+    steps: Whole = None
+    seed: int = 0  # Of what is drawn.
     label: Whole = None  # The class, of a class-conditional model; any if not given.
     data: Folder = None  # Folder with the data set's files, for places in it.
     out: File = None  # The picture; restored.png if not given, numbered if that is taken.
@@ -181,14 +179,13 @@ class Restore(ModelCommand, then="mintnet studio {model}, to paint masks with a 
         size = f"{found.effective:.0f}" if self.count > 1 else "not known of one chain"
         words = f"acceptance {found.acceptance:.2f}; effective sample size {size}"
         if found.effective < self.count or not found.acceptance:
-            words += ": the chains have not mixed; take more --steps"
+            words += ": the samples are not independent; take more --steps"
         out.print(words)
         figures = {"model": self.model, "image": self.image, "samples": self.count}
         figures |= {"acceptance": found.acceptance, "effective_sample_size": found.effective}
         return {**figures, "mean_spread": float(found.spread.mean()), "out": place}
 
     def _sigma(self) -> float | None:
-        """The noise, written as 0.1 or 25/255."""
         try:
             return None if self.noise is None else float(Fraction(self.noise.replace(" ", "")))
         except (ValueError, ZeroDivisionError):
@@ -198,8 +195,6 @@ class Restore(ModelCommand, then="mintnet studio {model}, to paint masks with a 
 
 def read_mask(path: Path, shape: tuple[int, int, int]) -> Tensor:
     """What is white in a picture file, (H, W) bool."""
-    from mintnet.data.folder import open_picture
-
     try:
         with open_picture(path.expanduser()) as file:
             width, height = file.size
@@ -207,6 +202,5 @@ def read_mask(path: Path, shape: tuple[int, int, int]) -> Tensor:
                 return torch.from_numpy(np.array(file.convert("L"))) > 127
     except Exception as error:  # decoders of damaged pictures raise nearly anything
         raise ValueError(f"--mask {path} is not a picture that can be read ({error})") from None
-    raise ValueError(
-        f"--mask {path} has {width} × {height} pixels; the model has {shape[2]} × {shape[1]}"
-    )
+    own = f"the model has {shape[2]} × {shape[1]}"
+    raise ValueError(f"--mask {path} has {width} × {height} pixels; {own}")

@@ -65,10 +65,8 @@ def read_table(path: Path, columns: list[str] | None = None) -> tuple[list[str],
             value = _number(known[name])
             if value is None:
                 what = f"{known[name]!r} is no finite number" if known[name] else "is missing"
-                raise ValueError(
-                    f"{path}, row {number}, column {name!r}: {what}; every cell must be a "
-                    "number: leave the row or the column out, or write text as numbers"
-                )
+                words = f"{what}; leave the row or column out, or write numbers"
+                raise ValueError(f"{path}, row {number}, column {name!r}: {words}")
             rows[index, column] = value
     return columns, rows
 
@@ -114,13 +112,10 @@ class TableCommand(Command):
     model: Model  # The folder that `mintnet train TABLE.csv` has made.
 
     def open(self) -> tuple[TableModel, dict[str, Any]]:
-        """The model and what was saved with it."""
         found = open_model(self.model, "cpu")
         if not isinstance(found.model, TableModel):
-            raise ValueError(
-                f"{self.model} is a {found.model.kind}, and CSV files are for models of tables; "
-                "mintnet train TABLE.csv makes one"
-            )
+            words = "CSV files are for models of tables; mintnet train TABLE.csv makes one"
+            raise ValueError(f"{self.model} is a {found.model.kind}, and {words}")
         return found.model, found.config
 
 

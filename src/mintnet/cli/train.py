@@ -66,7 +66,6 @@ class Train(Command, then="mintnet report {run}"):
         return made
 
     def run(self) -> dict[str, Any]:
-        """Train, and return the run's figures."""
         groups = [value for value in vars(self).values() if is_dataclass(value)]
         options = {n: v for group in (self, *groups) for n, v in vars(group).items()}
         given = {n: v for n, v in options.items() if n in OPTIONS and v is not False}
@@ -135,9 +134,7 @@ class Evaluate(DataOptions, Command, then="mintnet report {model}"):
         if flow and self.out is not None:
             raise ValueError("--out is for classifiers; a density model has no picture here")
         if not flow and self.draws != 1:
-            raise ValueError(
-                f"{self.model} is a classifier: its images get no noise, so --draws has no meaning"
-            )
+            raise ValueError(f"{self.model} is a classifier without noise: --draws has no meaning")
         if not flow:
             self.out = output_place(self.out, "evaluation.png", [".png"])
         data = self.images(opened, self.count)
@@ -191,7 +188,6 @@ class Report(DataCommand, then="open {report} in a browser"):
         return write_page(out, path, self.collect(out, model))
 
     def collect(self, out: Console, model: OpenModel) -> Overview:
-        """Everything for the page."""
         data, run = self.images(model), model.run
         title = f"{model.label}: {kind_of(model.model)} for {data.name}"
         options = self.samples, self.seed, self.chosen_solver()

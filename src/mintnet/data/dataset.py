@@ -6,8 +6,6 @@ grey levels, the test part of "Optical Recognition of Handwritten Digits" (Alpay
 Cortes and Burges), to try trained models on.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -26,15 +24,11 @@ class DataError(ValueError):
 
     @classmethod
     def damaged(cls, path: Path | str, expected: str, error: BaseException) -> Self:
-        """The error for a file that a reader cannot read."""
-        return cls(
-            f"{path}: expected {expected}; it is truncated, damaged or something else "
-            f"({reason(error)}); get it again"
-        )
+        why = f"it is truncated, damaged or something else ({reason(error)})"
+        return cls(f"{path}: expected {expected}; {why}; get it again")
 
     @classmethod
     def missing_extra(cls, package: str, purpose: str) -> Self:
-        """The error for a package of the extra ``cli`` that is not installed."""
         return cls(f'{purpose} needs {package}, not installed: pip install "mintnet[cli]"')
 
 
@@ -84,7 +78,7 @@ class ImageData:
     def __len__(self) -> int:
         return len(self.images)
 
-    def first(self, count: int) -> ImageData:
+    def first(self, count: int) -> Self:
         """The first images; all, where there are no more."""
         if count < 1:
             raise ValueError(f"expected a count of at least 1; got {count}")

@@ -65,10 +65,8 @@ def get(name: str, folder: str | Path, *, progress: bool = False) -> list[Path]:
     states = verify(name, folder)
     for file, status in states:
         if status == "damaged":
-            raise DataError(
-                f"{file}: expected the published content; it is damaged or another file; "
-                f"move it away, then `mintnet data get {name}` downloads it"
-            )
+            mend = f"move it away, then `mintnet data get {name}` downloads it"
+            raise DataError(f"{file}: expected the published content; it is damaged; {mend}")
     missing = [state.file for state in states if state.status == "missing"]
     if missing and name == "imagenet32":
         raise DataError(
@@ -108,10 +106,8 @@ def _fetch(file: Path, mirrors: tuple[str, ...], digest: str, progress: bool) ->
         except DataError as error:
             fault = str(error)
         faults.append(f"{url} ({fault})")
-    raise DataError(
-        f"{file.name}: could not be downloaded from {' or '.join(faults)}; "
-        f"get it by hand and put it at {file}, then run this again"
-    )
+    mend = f"get it by hand, put it at {file} and run this again"
+    raise DataError(f"{file.name}: no download from {' or '.join(faults)}; {mend}")
 
 
 def _compare(file: Path, digest: str) -> FileStatus:

@@ -21,7 +21,7 @@ from mintnet.data.dataset import DataError, ImageData, reason
 from mintnet.data.published import existing
 from mintnet.files import readable_size
 
-_log = logging.getLogger(__name__)
+_warn = cache(logging.getLogger(__name__).warning)  # once: both parts look at the same files
 
 SIZE = 32
 EVERY = 10
@@ -47,10 +47,8 @@ def load(split: str, folder: str | Path | None, size: int = SIZE, grey: bool = F
         more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
         _warn(f"{home}: skipped {', '.join(skipped[:3])}{more}: not a picture that can be read")
     if len(paths) < EVERY:
-        raise DataError(
-            f"folder: expected at least {EVERY} pictures, of which every {EVERY}th is for "
-            f"testing; {home} has {len(paths)}"
-        )
+        wanted = f"at least {EVERY} pictures, every {EVERY}th for testing"
+        raise DataError(f"folder: expected {wanted}; {home} has {len(paths)}")
     chosen = [p for k, p in enumerate(paths, 1) if (k % EVERY == 0) == (split == "test")]
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         images = list(pool.map(partial(read_picture, size=size, grey=grey), chosen))
@@ -111,12 +109,6 @@ def open_picture(path: Path) -> Image.Image:
     return image
 
 
-@cache
-def _warn(message: str) -> None:
-    """Once for each message: the training and the test part look at the same files."""
-    _log.warning(message)
-
-
 def _is_picture(path: Path, size: int) -> bool:
     """Whether the header is that of a picture; raises if the picture is too small."""
     try:
@@ -127,8 +119,6 @@ def _is_picture(path: Path, size: int) -> bool:
     except Exception:  # each format has its own ways to say that this is none of it
         return False
     if min(width, height) < size:
-        raise DataError(
-            f"{path}: expected at least {size}x{size} pixels; got {width}x{height}; ask for "
-            f"--size {min(width, height)} or less, or take smaller pictures out of the folder"
-        )
+        got = f"{width}x{height}; take --size {min(width, height)} or less, or leave it out"
+        raise DataError(f"{path}: expected at least {size}x{size} pixels; got {got}")
     return True

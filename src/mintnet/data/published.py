@@ -38,8 +38,7 @@ ARCHIVES: Final = {
 }
 
 DOWNLOADED = ("mnist", "cifar10")  # these can be had without registration
-LARGEST = 600_000_000
-"""Bytes of a file, unpacked: half as many again as the largest that is published and not mapped."""
+LARGEST = 600_000_000  # bytes, unpacked: half more than any published file that is not mapped
 
 
 def md5(data: bytes | bytearray) -> str:

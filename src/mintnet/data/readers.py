@@ -23,16 +23,14 @@ from mintnet.data.published import CIFAR10_BINARY, CIFAR10_PYTHON, LARGEST, cont
 PARTS = {"train": "train", "test": "t10k"}
 MAGIC = {"images": 2051, "labels": 2049}
 PIXELS = 3 * 32 * 32
-RECORD = 1 + PIXELS
-"""Bytes of CIFAR-10's binary version: a label, then pixels, channel-major."""
+RECORD = 1 + PIXELS  # bytes of CIFAR-10's binary version: a label, then pixels, channel-major
 Files = dict[str, tuple[str, ...]]
 OLD: Files = {"train": ("train_32x32.npy",), "test": ("valid_32x32.npy",)}
 """ImageNet 32×32 of the papers on density models, .npy files without labels."""
 BOX: Files = {"train": tuple(f"train_data_batch_{k}" for k in range(1, 11)), "test": ("val_data",)}
 """The anti-aliased version, about 0.25 bits per dimension easier: pickles or .npz with labels."""
 COUNTS = {"train": 1_281_149, "test": 49_999}
-Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""Images (N, 3072) uint8, channel-major, and labels (N,) int64, counted from 0."""
+Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]  # images (N, 3072), labels (N,) from 0
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
@@ -69,10 +67,8 @@ def parse_idx(data: bytes | bytearray, kind: str, source: str | Path = "idx") ->
     shape = tuple(int.from_bytes(data[i : i + 4], "big") for i in range(4, start, 4))
     size = start + math.prod(shape)
     if len(data) != size or len(data) < start:
-        raise DataError(
-            f"{source}: expected {max(size, start)} bytes for {kind} of shape {shape}; "
-            f"got {len(data)}; get the file again"
-        )
+        wanted = f"{max(size, start)} bytes for {kind} of shape {shape}"
+        raise DataError(f"{source}: expected {wanted}; got {len(data)}; get the file again")
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 
@@ -91,10 +87,8 @@ def load_mnist(split: str, folder: str | Path | None) -> ImageData:
     if (top := labels.max(initial=0)) > 9:
         raise DataError(f"{paths[1]}: expected labels 0 to 9; got {top}")
     if len(images) != len(labels) or len(images) == 0:
-        raise DataError(
-            f"mnist: expected as many labels as images, and at least one; the {part} files in "
-            f"{home} hold {len(images)} images and {len(labels)} labels"
-        )
+        got = f"{home} has {len(images)} images and {len(labels)} labels in its {part} files"
+        raise DataError(f"mnist: expected as many labels as images, and at least one; {got}")
     classes = torch.from_numpy(labels.astype(np.int64))
     return ImageData("mnist", torch.from_numpy(images[:, None]), classes)
 
@@ -105,10 +99,9 @@ def _all_of(
     """The paths of all these files of a data set, or an error that names those not there."""
     found = {file: locate(file, home) for file in files}
     if missing := [file for file, path in found.items() if path is None]:
-        raise DataError(
-            f"{name}: expected {', '.join(found)} in {home} or {home / name}; {', '.join(missing)} "
-            f"not there; `mintnet data get {name} {home}` downloads it or says where it is from"
-        )
+        wanted = f"{', '.join(found)} in {home} or {home / name}; {', '.join(missing)} not there"
+        mend = f"`mintnet data get {name} {home}` downloads it or says where it is from"
+        raise DataError(f"{name}: expected {wanted}; {mend}")
     return [path for path in found.values() if path]
 
 
@@ -137,10 +130,8 @@ def _read(path: Path, version: Mapping[str, str]) -> Batch:
         return read_batch(path, data, 0, 9)
     count, rest = divmod(len(data), RECORD)
     if rest or not count:
-        raise DataError(
-            f"{path}: expected records of {RECORD} bytes; got {len(data)} bytes, "
-            f"{rest} too many for {count} records; get the file again"
-        )
+        got = f"{len(data)} bytes, {rest} too many for {count} records"
+        raise DataError(f"{path}: expected records of {RECORD} bytes; got {got}; get it again")
     records = np.frombuffer(data, np.uint8).reshape(count, RECORD)
     if (top := records[:, 0].max()) > 9:
         raise DataError(f"{path}: expected labels 0 to 9; got {top}; is it a CIFAR-10 batch?")
@@ -150,10 +141,8 @@ def _read(path: Path, version: Mapping[str, str]) -> Batch:
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise DataError(
-                f"expected arrays, lists and numbers only; the pickle asks for {module}.{name}, "
-                "which is refused; get the file from its publisher"
-            )
+            words = f"expected arrays, lists and numbers only; {module}.{name} is refused"
+            raise DataError(f"{words}; get the file from its publisher")
         return _ALLOWED[module, name]
 
 
@@ -182,10 +171,8 @@ def read_batch(path: Path, data: bytes | bytearray, low: int, high: int) -> Batc
     """The batch in the content of a file, with labels ``low`` … ``high``."""
     table = read_table(path, data)
     if missing := [key for key in ("data", "labels") if key not in table]:
-        raise DataError(
-            f"{path}: expected data and labels; it has no {' and no '.join(missing)}, "
-            f"only {', '.join(sorted(table)) or 'nothing'}"
-        )
+        got = f"no {' and no '.join(missing)}, only {', '.join(sorted(table)) or 'nothing'}"
+        raise DataError(f"{path}: expected data and labels; it has {got}")
     images, labels, came = table["data"], table["labels"], type(table["data"]).__name__
     if array := isinstance(images, np.ndarray):
         came = f"{images.dtype} of shape {images.shape}"
@@ -225,10 +212,8 @@ def imagenet32_files(folder: Path) -> Files:
     paths = ([locate_imagenet32(name, folder) for name in each] for each in names)
     old, box = (next(filter(None, found), None) for found in paths)
     if old and box:
-        raise DataError(
-            f"imagenet32: expected one of its two versions; {folder} has both "
-            f"({old.name} and {box.name}); put each into a folder of its own and name that folder"
-        )
+        both = f"{folder} has both ({old.name} and {box.name}); put each into a folder of its own"
+        raise DataError(f"imagenet32: expected one of its two versions; {both}")
     return BOX if box else OLD
 
 
@@ -241,10 +226,8 @@ def load_imagenet32(split: str, folder: str | Path | None) -> ImageData:
         return join("imagenet32-box", (read_batch(p, content(p), 1, 1000) for p in paths))
     images = map_npy(paths[0])
     if len(images) == COUNTS["train" if split == "test" else "test"]:
-        raise DataError(
-            f"{paths[0]}: expected the {split} images; its {len(images)} images are as many "
-            f"as the other file's; are the two swapped?"
-        )
+        got = f"{len(images)} images, as many as in the other file; are the two swapped?"
+        raise DataError(f"{paths[0]}: expected the {split} images; got {got}")
     return ImageData("imagenet32-old", torch.from_numpy(images))
 
 
@@ -262,7 +245,6 @@ def map_npy(path: Path) -> NDArray[np.uint8]:
             return array.transpose(0, 3, 1, 2)
         if array.shape[1:] in ((3, 32, 32), (PIXELS,)):
             return array.reshape(-1, 3, 32, 32)
-    raise DataError(
-        f"{path}: expected uint8 images of shape (N, 32, 32, 3), (N, 3, 32, 32) or (N, {PIXELS}); "
-        f"got {array.dtype} of shape {array.shape}"
-    )
+    wanted = f"(N, 32, 32, 3), (N, 3, 32, 32) or (N, {PIXELS})"
+    got = f"{array.dtype} of shape {array.shape}"
+    raise DataError(f"{path}: expected uint8 images of shape {wanted}; got {got}")

@@ -1,7 +1,5 @@
 """A density model of images as a distribution of torch.distributions."""
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar
 
@@ -89,7 +87,7 @@ class FlowDistribution(Distribution):
     def support(self) -> constraints.Constraint:
         return constraints.independent(constraints.integer_interval(0, self.flow.levels - 1), 3)
 
-    def expand(self, batch_shape: Shape, _instance: Any = None) -> FlowDistribution:
+    def expand(self, batch_shape: Shape, _instance: Any = None) -> "FlowDistribution":
         new: FlowDistribution = self._get_checked_instance(FlowDistribution, _instance)  # type: ignore[no-untyped-call]
         new.__dict__.update(self.__dict__)
         old, wide = tuple(self.batch_shape), tuple(batch_shape)
@@ -110,10 +108,8 @@ class FlowDistribution(Distribution):
         return self.flow.sample(count, self.temperature, solver=self.solver).reshape(shape)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        raise NotImplementedError(
-            "images of integers have no reparameterized samples; take sample(), or "
-            "dequantized().rsample() for the pixels before they are rounded"
-        )
+        words = "take sample(), or dequantized().rsample() for pixels before they are rounded"
+        raise NotImplementedError(f"integers have no reparameterized samples; {words}")
 
     def log_prob(self, value: Tensor) -> Tensor:
         """A lower bound of log P(v). Shape: (…, C, H, W) → (…)."""
@@ -166,16 +162,12 @@ class FlowDistribution(Distribution):
             raise ValueError(f"expected images of shape (*batch, {shape}); got {kind}")
         images = value.clamp(0, self.flow.levels - 1).to(torch.uint8)
         if not bool((images == value).all()):
-            raise ValueError(
-                f"expected whole numbers from 0 to {self.flow.levels - 1}; got {value.dtype} from "
-                f"{float(value.min()):g} to {float(value.max()):g}, not all of them such numbers. "
-                "Pixels in (0, 1) belong to dequantized()."
-            )
+            got = f"{value.dtype} from {float(value.min()):g} to {float(value.max()):g}"
+            words = f"whole numbers from 0 to {self.flow.levels - 1}; not all are such in {got}"
+            raise ValueError(f"expected {words}. Pixels in (0, 1) belong to dequantized().")
         return images
 
     def __repr__(self) -> str:
         batch = f", batch_shape={tuple(self.batch_shape)}" if self.batch_shape else ""
-        text = (
-            f"{self.flow.shape}, levels={self.flow.levels}, temperature={self.temperature}{batch}"
-        )
-        return f"FlowDistribution({text})"
+        levels, heat = f"levels={self.flow.levels}", f"temperature={self.temperature}"
+        return f"FlowDistribution({self.flow.shape}, {levels}, {heat}{batch})"

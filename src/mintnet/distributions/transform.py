@@ -1,7 +1,5 @@
 """A bijection as a transform of torch.distributions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
@@ -69,7 +67,7 @@ class BijectionTransform(Transform, nn.Module):
     def codomain(self) -> constraints.Constraint:
         return _interval(self.bijection.codomain, self._axes[1])
 
-    def with_cache(self, cache_size: int = 1) -> BijectionTransform:
+    def with_cache(self, cache_size: int = 1) -> "BijectionTransform":
         if cache_size == self._cache_size:
             return self
         solver, axes = self.solver, self._axes[0]

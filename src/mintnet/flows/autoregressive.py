@@ -77,7 +77,7 @@ class MAF(AffineLayer):
         def evaluate(x: Tensor) -> tuple[Tensor, Tensor]:
             v = x
             for linear in maps:
-                v = self.h.value_and_slope(linear(v))[0]
+                v = self.h.value(linear(v))
             scale = self.scale(variable(to_scale(v))).data
             return scale * x + to_shift(v), scale
 
@@ -101,18 +101,14 @@ class RowConditioner(Conditioner):
 
     outputs = 2
 
-    def __init__(
-        self, channels: int, hidden: int, direction: str, reach: int, breadth: int
-    ) -> None:
+    def __init__(self, channels: int, hidden: int, way: str, reach: int, breadth: int) -> None:
         super().__init__()
-        if direction not in DIRECTIONS:
-            raise ValueError(
-                f"unknown direction {direction!r}; choose one of {', '.join(DIRECTIONS)}"
-            )
+        if way not in DIRECTIONS:
+            raise ValueError(f"unknown direction {way!r}; choose one of {', '.join(DIRECTIONS)}")
         check_positive(channels=channels, hidden=hidden, reach=reach, breadth=breadth)
         if breadth % 2 == 0:
             raise ValueError(f"breadth must be odd, so that it has a centre; got {breadth}")
-        self.ordering, self.reach, self.breadth = DIRECTIONS[direction], reach, breadth
+        self.ordering, self.reach, self.breadth = DIRECTIONS[way], reach, breadth
         self.first = nn.Conv2d(channels, hidden, (reach, breadth))
         self.middle = nn.Conv2d(hidden, hidden, 1)
         self.last = nn.Conv2d(hidden, self.outputs * channels, 1)
@@ -129,10 +125,10 @@ class RowConditioner(Conditioner):
         return tuple((found.transpose(2, 3) if columns else found).chunk(self.outputs, 1))
 
     def levels(self, shape: tuple[int, ...]) -> Tensor:
-        axis = 2 if self.ordering.name == "column" else 1
-        place = torch.arange(shape[axis])
+        rows = self.ordering.name == "row"
+        place = torch.arange(shape[1 if rows else 2])
         place = place.flip(0) if self.ordering.upper else place
-        return (place[:, None] if axis == 1 else place).expand(shape)
+        return (place[:, None] if rows else place).expand(shape)
 
 
 class MaCowLayer(AffineLayer):

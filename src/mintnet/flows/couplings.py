@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from mintnet.bijections.triangular import Q, TriangularBijection
 from mintnet.calculus import Exp, HalfConditioner, Ordering, Sigmoid, Softplus, Tanh
 from mintnet.calculus.masks import check_positive
-from mintnet.solvers.base import no_slope_floor
 
 SCALES: dict[str, Callable[[Any], Any]] = {
     "exp": lambda v: Exp()(v),
@@ -25,18 +24,15 @@ SCALES: dict[str, Callable[[Any], Any]] = {
 def check_shape(shape: tuple[int, ...]) -> None:
     """Raise unless it is the shape of a vector or an image."""
     if len(shape) not in (1, 3) or min(shape) < 1:
-        raise ValueError(
-            f"expected the shape of a vector (D,) or an image (C, H, W); got {tuple(shape)}"
-        )
+        what = "the shape of a vector (D,) or an image (C, H, W)"
+        raise ValueError(f"expected {what}; got {tuple(shape)}")
 
 
 class HalfNetwork(nn.Module):
     """s and t for one half of the channels, by a `plain_network` of the other half, and a log-gain.
 
-    It computes only the channels that count. The gain, one number a channel, moves the middle of a
-    bounded scale. With ``upper`` it reads the second half.
-
-    Shapes: (batch, C, H, W) → (batch, 3 · C, H, W), 0 in the half that is read; C is even.
+    The gain, one number a channel, moves the middle of a bounded scale. With ``upper`` it reads the
+    second half. Shapes: (batch, C, H, W) → (batch, 3 · C, H, W), 0 in the half that is read.
     """
 
     outputs = 3
@@ -59,10 +55,7 @@ class HalfNetwork(nn.Module):
 
 
 def plain_network(shape: tuple[int, ...], hidden: int, outputs: int) -> nn.Module:
-    """Three layers with ELU, the last one 0, so that a fresh coupling is the identity.
-
-    Convolutions of 3 × 3, 1 × 1 and 3 × 3 for images (C, H, W), dense layers for vectors (D,).
-    """
+    """Layers of 3 × 3, 1 × 1, 3 × 3 with ELU, the last one 0: a fresh coupling is the identity."""
     check_shape(shape)
     check_positive(hidden=hidden)
     # The last layer is made first: fresh weights then depend on the seed as they always have.
@@ -102,7 +95,7 @@ class AffineLayer(TriangularBijection):
         return SCALES[self.scale_name or "exp"](v)  # type: ignore[no-any-return]
 
     def slope_floor(self) -> tuple[Tensor, Tensor]:
-        return no_slope_floor()
+        return torch.zeros(()), torch.ones(())  # increasing, and no more is known
 
     @property
     def name(self) -> str:

@@ -85,9 +85,7 @@ class FFJORD(Bijection):
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
         if solver is not None and not isinstance(solver, Auto):
-            raise ValueError(
-                f"FFJORD is inverted by integrating backwards and takes no solver; got {solver!r}"
-            )
+            raise ValueError(f"FFJORD integrates backwards and takes no solver; got {solver!r}")
         target = z.nan_to_num(0.0, 0.0, 0.0)
         scale = own_scale(target)
         x = best = begin = self._move(target, 1.0, 0.0)

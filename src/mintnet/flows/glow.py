@@ -5,10 +5,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mintnet.bijections.base import Bijection
 from mintnet.bijections.chain import Chain
 from mintnet.bijections.norm import ActNorm
-from mintnet.bijections.permutations import Permutation
+from mintnet.bijections.permutations import ChannelPermutation
 from mintnet.bijections.triangular import Q, TriangularBijection
 from mintnet.calculus import Convolution, Ordering, conv_mask
 from mintnet.calculus.masks import check_positive
@@ -20,11 +19,9 @@ class EmergingFactor(TriangularBijection):
     """y = W ⊛ x + b, W masked in the pixel order with diagonal ± exp(s) (Hoogeboom et al., 2019).
 
     Output channel i sees all channels of earlier pixels in its kernel, and at its own pixel the
-    channels up to i. log |det J| = H · W · Σ s. The inverse goes over 2(H − 1) + (W − 1) + 1 fronts
-    of pixels for a 3 × 3 kernel (`mintnet.Wavefront`), and over one for 1 × 1, as in Glow.
-
-    ``size`` is (H, W). With ``upper`` it sees later pixels and channels, and with ``unit`` the
-    diagonal is 1, so that the volume is preserved.
+    channels up to i; with ``upper``, later ones. ``size`` is (H, W), log |det J| = H · W · Σ s, and
+    with ``unit`` the diagonal is 1. The inverse goes over 2(H − 1) + (W − 1) + 1 fronts of pixels
+    for a 3 × 3 kernel (`mintnet.Wavefront`), and over one for 1 × 1, as in Glow.
 
     Examples:
         >>> EmergingFactor(3, (32, 32)).certify().onto
@@ -88,37 +85,11 @@ def emerging_convolution(channels: int, size: tuple[int, int], kernel_size: int 
     )
 
 
-class ChannelPermutation(Permutation):
-    """Channels in another order: output channel i is input channel ``order[i]``.
-
-    Examples:
-        >>> swap = ChannelPermutation(torch.tensor([1, 0]), (2, 1, 1))
-        >>> swap(torch.tensor([[[[3.0]], [[4.0]]]]))[0].flatten()
-        tensor([4., 3.])
-    """
-
-    order: Tensor
-
-    def __init__(self, order: Tensor, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        if sorted(got := order.tolist()) != list(range(shape[0])):
-            raise ValueError(f"expected each of the channels 0 to {shape[0] - 1} once; got {got}")
-        self.event_shape = tuple(shape)
-        self.register_buffer("order", order.clone())
-
-    def value(self, x: Tensor) -> Tensor:
-        return x[:, self.order]
-
-    def invert(self, z: Tensor) -> Tensor:
-        return z[:, self.order.argsort()]
-
-
 def invertible_1x1(channels: int, size: tuple[int, int]) -> Chain:
     """A dense C × C matrix at every pixel, as the chain P · L · U (Kingma and Dhariwal, 2018).
 
-    U is triangular in the upper pixel order with diagonal ± exp(s), L in the lower one with
-    diagonal 1, and P permutes channels; they start as the factors of a random rotation.
-    Log-determinant: H · W · Σ s.
+    The diagonal of U is ± exp(s), that of L is 1, and P permutes channels; they start as the
+    factors of a random rotation. Log-determinant: H · W · Σ s.
     """
     noise = torch.randn(channels, channels, dtype=torch.float64)
     p, l, u = torch.linalg.lu(torch.linalg.qr(noise).Q)
@@ -145,6 +116,6 @@ def glow_step(channels: int, size: tuple[int, int], hidden: int = 64, mixing: st
     kinds = {"1x1": invertible_1x1, "emerging": emerging_convolution}
     if mixing not in kinds:
         raise ValueError(f"unknown mixing {mixing!r}; choose one of {', '.join(kinds)}")
-    mixed: Bijection = kinds[mixing](channels, size)
+    mixed = kinds[mixing](channels, size)
     coupling = RealNVPCoupling((channels, *size), "channel", hidden=hidden, scale="sigmoid")
     return Chain(ActNorm(channels), mixed, coupling)

@@ -19,9 +19,8 @@ SETTLED, MOVED_LITTLE = 1e-9, 1e-2  # shares of the norm: power iterations stop,
 class SpectralLinear(nn.Module):
     """A dense layer or a convolution with W / max(1, ‖W‖ / c) in the place of W.
 
-    ‖W‖ is the largest singular value of the map on whole samples, by power iteration: until it
-    settles for new weights, one step for weights that a training step has moved a little, none
-    for the same weights. It approaches the norm from below, so that c should leave some room.
+    ‖W‖ is the largest singular value of the map on whole samples, by power iteration, which starts
+    where it ended for the last weights. It approaches ‖W‖ from below: c should leave some room.
     """
 
     vector: Tensor
@@ -55,7 +54,7 @@ class SpectralLinear(nn.Module):
 
     @torch.no_grad()
     def _update(self) -> None:
-        """Move u if the weights have changed since it was last moved, however that was done."""
+        """Move u for new weights: one step where training has moved them a little, else many."""
         gain = self._gain()
         if gain == self._seen_gain and (self.training or self._settled):
             return
@@ -70,13 +69,13 @@ class SpectralLinear(nn.Module):
     def _settle(self) -> None:
         enough = max(SETTLED, 4 * torch.finfo(self.weight.dtype).eps)
         self._iterate(1)
-        last = self._gain()
+        now = self._gain()
         for _ in range(200):
+            last = now
             self._iterate(10)
             now = self._gain()
             if abs(now - last) <= enough * now:
                 break
-            last = now
 
     @torch.no_grad()
     def _iterate(self, steps: int) -> None:

@@ -1,7 +1,5 @@
 """What density models and classifiers share: their images, their files, where their weights are."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,7 +51,7 @@ class Model(nn.Module, ABC):
     """A network, called ``kind`` in files, for images (C, H, W) with ``levels`` grey levels."""
 
     kind: ClassVar[str] = "model"
-    kinds: ClassVar[dict[str, type[Model]]] = {}
+    kinds: ClassVar[dict[str, type["Model"]]] = {}
     schema: ClassVar[Any]  # of what `describe` gives
     scores: dict[str, Tensor] | None = None  # of held-out images, see `analysis.score.Reference`
 
@@ -142,15 +140,11 @@ class Model(nn.Module, ABC):
         name = type(self).__name__
         if not isinstance(images, Tensor):
             raise TypeError(
-                f"{name} takes a tensor of images; got {type(images).__name__}: torch.from_numpy "
-                "makes one of an array"
+                f"{name} takes a tensor (torch.from_numpy); got {type(images).__name__}"
             )
-        more, got = "", tuple(images.shape)
-        if got[1:] != self.shape:
-            if len(got) == 4 and got[1] != self.shape[0]:
-                more = f": it was made for {self.shape[0]} channels, these have {got[1]}"
+        if (got := tuple(images.shape))[1:] != self.shape:
             expected = f"(batch, {', '.join(map(str, self.shape))})"
-            raise ValueError(f"{name} takes images of shape {expected}; got {got}{more}")
+            raise ValueError(f"{name} takes images of shape {expected}; got {got}")
         if images.dtype != torch.uint8 and not (floating and images.dtype == self.dtype):
             more = f", or normalised ones in {self.dtype} like its weights" if floating else ""
             raise ValueError(f"{name} takes uint8 images{more}; got {images.dtype}")

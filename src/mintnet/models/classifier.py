@@ -2,11 +2,8 @@
 
     x  ──pad──▶  16 channels  ──Mint layers, squeezes──▶  features  ──[ELU], mean──▶  linear
 
-Everything before the pooling is one-to-one: features can be mapped back to pixels. Features of
-no image are mapped to padded images whose padding is not 0, and the energy there is reported.
+Everything before the pooling is one-to-one: features can be mapped back to pixels.
 """
-
-from __future__ import annotations
 
 import math
 from abc import abstractmethod
@@ -111,15 +108,12 @@ class ImageClassifier(Model):
         if not self.training:
             return true_float32()
         if len(images) < 2:
-            raise ValueError(
-                f"{name} in training mode needs at least two images: batch normalization takes its "
-                "statistics from the batch; got one. Use a larger batch, or call .eval() first."
-            )
+            why = "its statistics come from the batch; got one. Take more, or call .eval() first"
+            raise ValueError(f"{name} in training mode needs at least two images: {why}")
         if not is_capturing(images) and bool((images == images[:1, :, :1, :1]).all()):
+            why = "the same constant colour, so batch normalization would divide by 0"
             raise ValueError(
-                f"{name} cannot be trained on this batch: all of its images are the same constant "
-                "colour, so batch normalization would divide by 0. Give it different images, or "
-                "call .eval() first."
+                f"all images of the batch are {why}; give others, or call .eval() first"
             )
         return nullcontext()
 
@@ -220,7 +214,7 @@ class Classifier(ImageClassifier):
                 nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
 
     @staticmethod
-    def preset(name: str) -> Classifier:
+    def preset(name: str) -> "Classifier":
         """The paper's classifier for digits, mnist or cifar10, with fresh weights."""
         name = choose(name, CLASSIFIERS, "-classifier")
         return Classifier(CLASSIFIERS[name], PIXELS[name])
@@ -272,8 +266,5 @@ class Classifier(ImageClassifier):
 
     def _refuse_training(self) -> None:
         if self.training:
-            raise TrainingModeError(
-                "a classifier has no inverse in training mode: batch normalization takes its "
-                "statistics from the batch, so each feature depends on every image. Call .eval() "
-                "first."
-            )
+            why = "batch normalization takes its statistics from the batch"
+            raise TrainingModeError(f"no inverse in training mode: {why}; call .eval() first")

@@ -49,14 +49,7 @@ DEEP_PRESETS: dict[str, DeepConfig] = {
 
 
 class DeepNet(Network):
-    """Mixture layers, lower and upper in turns, with squeezes between the stages.
-
-    Examples:
-        >>> net = DeepNet(DeepConfig((1, 4, 4), (2, 1), (4, 2), (1, 1), (3, 2)))
-        >>> z, log_det = net(torch.randn(5, 1, 4, 4))
-        >>> z.shape, log_det.shape
-        (torch.Size([5, 4, 2, 2]), torch.Size([5]))
-    """
+    """Mixture layers, lower and upper in turns, with squeezes between the stages."""
 
     def __init__(self, config: DeepConfig) -> None:
         def layers(stage: int, shape: Shape) -> list[Bijection]:
@@ -97,8 +90,7 @@ def one_hot(labels: Labels, count: int, classes: int) -> Tensor | None:
     if fits and not is_capturing(found):  # where values can be read
         fits = not bool(((found < 0) | (found >= classes)).any())
     if not fits:
-        raise ValueError(
-            f"labels: expected whole numbers from 0 to {classes - 1}, one or {count}; got "
-            f"{found.dtype} of shape {tuple(found.shape)}"
-        )
+        wanted = f"whole numbers from 0 to {classes - 1}, one or {count}"
+        got = f"{found.dtype} of shape {tuple(found.shape)}"
+        raise ValueError(f"labels: expected {wanted}; got {got}")
     return torch.nn.functional.one_hot(found.long().expand(count), classes)

@@ -11,8 +11,6 @@ It computes what `MintLayer` and `RealNVPCoupling` compute, with these differenc
 - functions are compiled, once for each shape; what is cheap is computed again in the backward pass.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
@@ -29,6 +27,19 @@ from mintnet.flows.couplings import HalfNetwork
 ALIGNMENT = {"cpu": 16}  # hidden widths are padded to a multiple of it, elsewhere of 64
 GATHERED = 16  # the most channels for which the first and last convolution are matrix products
 KEPT = 0.5  # the share of what a backward pass needs that is kept, the rest is computed again
+
+
+class Prepared(NamedTuple):
+    """Weights of L layers, or of one, as the fast path needs them, with padded width."""
+
+    first: Tensor  # (T·C, width) or (width, C, R, R)
+    second: Tensor  # (width, width, R', R'')
+    third: Tensor  # (width, T·C) or (C, width, R, R)
+    bias1: Tensor
+    bias2: Tensor
+    bias3: Tensor
+    product: Tensor  # (width, width)
+    t: Tensor
 
 
 def fast_transform(
@@ -136,19 +147,6 @@ def _compiled(function: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
             return made(*args)
 
     return with_little_kept
-
-
-class Prepared(NamedTuple):
-    """Weights of L layers, or of one, as the fast path needs them, with padded width."""
-
-    first: Tensor  # (T·C, width) or (width, C, R, R)
-    second: Tensor  # (width, width, R', R'')
-    third: Tensor  # (width, T·C) or (C, width, R, R)
-    bias1: Tensor
-    bias2: Tensor
-    bias3: Tensor
-    product: Tensor  # (width, width)
-    t: Tensor
 
 
 def mint_layer(

@@ -11,8 +11,6 @@ P(v) = ∫ p over a cube of volume L^−D, so log P(v) ≥ E_u [ log p(x) ] − 
 inequality: `log_prob` is that for one draw of u; bits per dimension are − log_prob / (D log 2).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -42,8 +40,7 @@ LEVELS = {"digits": 17}
 EQUALIZED = ("digits-deep", "mnist-deep")
 """Presets of images with a background of one grey level; colours are better left as they are."""
 Count = Annotated[int, (1, 2**40)]
-HIDDEN_ENTRIES = 2**25
-"""Entries in the widest hidden layer of one internal batch at most: 128 MiB in float32."""
+HIDDEN_ENTRIES = 2**25  # of the widest hidden layer in one internal batch: 128 MiB
 
 
 class Flow(Model):
@@ -89,7 +86,7 @@ class Flow(Model):
         self.base = BASES[choose(self.base_name, BASES)]
 
     @staticmethod
-    def preset(name: str) -> Flow:
+    def preset(name: str) -> "Flow":
         """The paper's model of digits, mnist, cifar10, imagenet32; NAME-deep: of mixture layers."""
         presets: dict[str, MintNetConfig | DeepConfig] = {**PRESETS, **DEEP_PRESETS}
         data = choose(name, presets).removesuffix("-deep")
@@ -213,11 +210,9 @@ class Flow(Model):
 
     def encode(self, images: Tensor, *, labels: Labels = None) -> Tensor:
         """z of the centres of the images' bins."""
-
-        def latents(x: Tensor, net: Bijection) -> Tensor:
-            return net(self.pixels.transform(x)[0])[0]  # type: ignore[no-any-return]
-
-        return self._each(latents, images, labels, seed=None)
+        return self._each(
+            lambda x, net: net(self.pixels.transform(x)[0])[0], images, labels, seed=None
+        )
 
     @torch.no_grad()
     def decode(self, z: Tensor, solver: Solver | None = None, **options: Unpack[Solving]) -> Tensor:
@@ -261,8 +256,8 @@ class Flow(Model):
         return z.to(self.device, self.dtype)
 
     def score(
-        self, images: Tensor, draws: int = 1, reference: Tensor | Reference | None = None
-    ) -> Score:
+        self, images: Tensor, draws: int = 1, reference: "Tensor | Reference | None" = None
+    ) -> "Score":
         """Bits, p-values and maps of nats: how odd uint8 images are, see `analysis.score.score`."""
         from mintnet.analysis.score import score
 
@@ -274,7 +269,7 @@ class Flow(Model):
 
         self.scores = Reference.of(self, images, draws).tensors()
 
-    def restore(self, image: Tensor, mask: Tensor | None = None, **options: Any) -> Restoration:
+    def restore(self, image: Tensor, mask: Tensor | None = None, **options: Any) -> "Restoration":
         """Posterior samples of a picture with something hidden, see `analysis.restore.restore`.
 
         Options: ``noise``, ``zoom``, ``n``, ``seed``, ``steps``, ``labels`` and ``progress``.
@@ -334,7 +329,6 @@ class Flow(Model):
         batch_size: int | None = None,
         progress: Progress | None = None,
     ) -> Iterator[Solution]:
-        """The solutions of each batch, one after the other."""
         name = f"the inverse of {type(self.net).__name__}"
         check_input(z, self.net.output_shape, name, finite=False)
         size = check(batch_size, Count | None, "batch_size") or self.batch_size

@@ -1,25 +1,20 @@
 """Models on the Hugging Face hub: fetched with their hashes checked, pushed with a model card."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from torch import Tensor
-
-from mintnet.models.storage import CONFIG, WEIGHTS, ModelFileError
+from mintnet.models.base import Model
+from mintnet.models.storage import CONFIG, WEIGHTS, ModelFileError, save_grid
 from mintnet.solvers import REMEDY
-
-if TYPE_CHECKING:
-    from mintnet.models.base import Model
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 NEEDED = "models of the hub need huggingface_hub: pip install 'mintnet[hub]'"
+PUBLIC = ("preset", "data", "validation", "step")  # what others need to know of the training
 CARD = """---
 library_name: mintnet
 tags: [normalizing-flow, invertible-network]
@@ -117,8 +112,11 @@ def push(model: Model, name: str, figures: Mapping[str, object], private: bool) 
     except ModuleNotFoundError:
         raise ModelFileError(NEEDED) from None
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), library_name="mintnet")
+    public = {name: model.about[name] for name in PUBLIC if name in model.about}
+    if isinstance(data := public.get("data"), dict):
+        public["data"] = {name: value for name, value in data.items() if name != "folder"}
     with tempfile.TemporaryDirectory() as folder:
-        model.save(folder, **_public(model.about))
+        model.save(folder, **public)
         Path(folder, "README.md").write_text(_card(model, name, figures, Path(folder)), "utf-8")
         try:
             api.create_repo(name, private=private, exist_ok=True)
@@ -128,15 +126,6 @@ def push(model: Model, name: str, figures: Mapping[str, object], private: bool) 
     return f"{api.endpoint}/{name}"
 
 
-def _public(about: dict[str, Any]) -> dict[str, Any]:
-    """What others need to know of the training, without the names of folders."""
-    known = {"preset", "data", "validation", "step"}
-    kept = {key: value for key, value in about.items() if key in known}
-    if isinstance(data := kept.get("data"), dict):
-        kept["data"] = {key: value for key, value in data.items() if key != "folder"}
-    return kept
-
-
 def _card(model: Model, name: str, figures: Mapping[str, object], folder: Path) -> str:
     """The model card; of a density model with a picture of samples, each verified."""
     facts: dict[str, object] = {"parameters": f"{model.parameter_count():,}", **figures}
@@ -144,21 +133,11 @@ def _card(model: Model, name: str, figures: Mapping[str, object], folder: Path) 
     flow: Any = model
     if model.kind == "flow" and len(model.shape) == 3 and model.shape[0] in (1, 3):
         solution = flow.solve(flow.sample_latents(16, seed=0))
-        write_png(folder / "samples.png", flow.to_images(solution.require(REMEDY)), model.levels)
+        images = flow.to_images(solution.require(REMEDY))
+        save_grid(folder / "samples.png", images, model.levels, side=96)
         facts["largest residual of 16 samples"] = f"{float(solution.residual.max()):.1e}"
         samples = "\n![16 samples](samples.png)\n\nSamples of seed 0, none left out.\n"
     rows = "\n".join(f"| {key} | {value} |" for key, value in facts.items())
     shape = " × ".join(map(str, model.shape))
     about = {"name": name, "kind": model.kind, "cls": type(model).__name__, "shape": shape}
     return CARD.format(**about, levels=model.levels, rows=rows, samples=samples)
-
-
-def write_png(path: Path, images: Tensor, levels: int) -> None:
-    """16 images, uint8 (16, C, H, W) with C = 1 or 3, in four rows, three times as large."""
-    from PIL import Image
-
-    scaled = images.cpu().float().mul(255 / (levels - 1)).round().byte()
-    c, h, w = scaled.shape[1:]
-    picture = scaled.reshape(4, 4, c, h, w).permute(0, 3, 1, 4, 2).reshape(4 * h, 4 * w, c)
-    larger = picture.repeat_interleave(3, 0).repeat_interleave(3, 1)
-    Image.fromarray(larger.squeeze(2).numpy()).save(path)

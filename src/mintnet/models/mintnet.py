@@ -1,7 +1,5 @@
 """The MintNet: pairs of Mint layers with squeezes between the stages."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -125,7 +123,7 @@ class MintNet(Network):
         self.config = config
 
     @staticmethod
-    def preset(name: str) -> MintNet:
+    def preset(name: str) -> "MintNet":
         """The paper's network for digits, mnist, cifar10 or imagenet32, with fresh weights."""
         return MintNet(PRESETS[choose(name, PRESETS)])
 

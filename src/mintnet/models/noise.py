@@ -37,10 +37,8 @@ def check_index(index: Tensor | None, images: Tensor) -> Tensor:
         raise ValueError(f"index: expected a tensor of whole numbers; got {type(index).__name__}")
     integers = index.dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
     if index.shape != images.shape[:1] or not integers:
-        raise ValueError(
-            f"index: expected whole numbers of shape ({len(images)},), one an image; got "
-            f"{index.dtype} of shape {tuple(index.shape)}"
-        )
+        wanted, got = f"({len(images)},), one an image", f"{index.dtype} of {tuple(index.shape)}"
+        raise ValueError(f"index: expected whole numbers of shape {wanted}; got {got}")
     return index
 
 

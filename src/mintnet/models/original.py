@@ -138,7 +138,6 @@ def _sizes(stages: list[list[State]], side: str) -> dict[str, Any]:
 
 
 def _fill(leaves: Iterable[Bijection], stages: list[list[State]], parts: Parts, path: Path) -> None:
-    """Copy all pairs into the layers and normalizations of a model."""
     targets = (leaf for leaf in leaves if isinstance(leaf, MintLayer | BatchNorm))
     for pair, (side, names) in product(chain.from_iterable(stages), parts.items()):
         target = next(targets)
@@ -164,7 +163,6 @@ def _channel_major(value: Tensor, name: str, layer: MintLayer) -> Tensor:
 @torch.no_grad()
 def _copy(target: Tensor, value: Tensor, name: str, path: Path) -> None:
     if value.shape != target.shape:
-        raise ModelFileError(
-            f"{path}: {name} has shape {tuple(value.shape)}, expected {tuple(target.shape)}"
-        )
+        wanted, got = tuple(target.shape), tuple(value.shape)
+        raise ModelFileError(f"{path}: {name} has shape {got}, expected {wanted}")
     target.copy_(value)

@@ -1,7 +1,5 @@
 """The ResNet of the same shape, to compare the invertible classifier with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -82,7 +80,7 @@ class ResNet(ImageClassifier):
         self.linear = nn.Linear(width, classes)  # all start as PyTorch's own: Kaiming, a = √5
 
     @staticmethod
-    def preset(name: str) -> ResNet:
+    def preset(name: str) -> "ResNet":
         """The paper's ResNet for mnist or cifar10, with fresh weights."""
         known = {name: PIXELS[name] for name in ("mnist", "cifar10")}
         return ResNet(ResNetConfig(), known[choose(name, known, "-resnet")])

@@ -112,11 +112,6 @@ class Columns(EntrywiseBijection):
 
     with P linear in bins of one width, ``most`` at most. On either side of them y goes on with the
     slope 1 / width. Shapes: (batch, ``columns``).
-
-    Examples:
-        >>> columns = Columns.fitted(torch.rand(50, 1).double(), torch.tensor([4]))
-        >>> columns.inverse(columns(torch.tensor([[0.25]]).double())[0])
-        tensor([[0.2500]], dtype=torch.float64)
     """
 
     low: Tensor

@@ -4,9 +4,8 @@ from mintnet.solvers.auto import Auto
 from mintnet.solvers.base import REMEDY, ChannelBlocks, Evaluate, Solver, StructureError, System
 from mintnet.solvers.bisection import Bisection
 from mintnet.solvers.fixed_point import FixedPoint, ResidualIteration
-from mintnet.solvers.gradient import attach_gradient
 from mintnet.solvers.solution import InversionError, Solution, Status, relative_residual
-from mintnet.solvers.verified import REALS, TOLERANCES, InFloat64, verified
+from mintnet.solvers.verified import REALS, TOLERANCES, verified
 from mintnet.solvers.wavefront import Wavefront
 
 __all__ = [
@@ -18,7 +17,6 @@ __all__ = [
     "ChannelBlocks",
     "Evaluate",
     "FixedPoint",
-    "InFloat64",
     "InversionError",
     "ResidualIteration",
     "Solution",
@@ -27,7 +25,6 @@ __all__ = [
     "StructureError",
     "System",
     "Wavefront",
-    "attach_gradient",
     "relative_residual",
     "verified",
 ]

@@ -35,8 +35,7 @@ class Auto(Solver):
        done before the wavefront would be, both counted in operations (`wavefront_cost`).
     2. What is left goes to the wavefront, which is exact; where the structure has none, to as many
        steps as there are coordinates, after which a triangular system has ended.
-    3. What rounding has left is polished by a few steps, and samples of up to 512 coordinates go to
-       bisection.
+    3. What rounding has left is polished by a few steps; then small samples go to bisection.
 
     The rule has no clock and no memory: the same z and weights on the same device give the same
     bits in every call. An answer counts only with its residual.
@@ -98,11 +97,10 @@ def _block_by_block(
         given = blocks.given(index, known)
         system = replace(blocks.system(index), context=given)
         found = newton._solve(system, z[rows][:, channels], scale[rows])
-        value = torch.nan_to_num(found.value, nan=0.0)
+        value, solved = torch.nan_to_num(found.value, nan=0.0), found.converged
         taken[rows] += found.steps
         values[index][rows] = value
         known.append(blocks.activations(index, value, given))
-        solved = found.converged
         if not z.is_cuda and not bool(solved.all()):  # on a GPU each batch size has its own graph
             rows, known = rows[solved], [tuple(part[solved] for part in parts) for parts in known]
             if not len(rows):

@@ -30,11 +30,6 @@ class StructureError(ValueError):
     """A function whose structure a solver cannot follow."""
 
 
-def no_slope_floor() -> tuple[Tensor, Tensor]:
-    """Nothing is known of an increasing function but that it increases."""
-    return torch.zeros(()), torch.ones(())
-
-
 @dataclass(frozen=True)
 class System:
     """The equation f(x) = z of a triangular f, as the solvers see it: no model, no weights.
@@ -52,7 +47,7 @@ class System:
     start: Callable[[Tensor], Tensor]
     ordering: Ordering
     expression: Callable[[], Any] | None = None
-    slope_floor: Callable[[], tuple[Tensor, Tensor]] = no_slope_floor
+    slope_floor: Callable[[], tuple[Tensor, Tensor]] = lambda: (torch.zeros(()), torch.ones(()))
     blocks: Callable[[], ChannelBlocks | None] = lambda: None
     work: float = 0.0
     context: Tensor | None = None

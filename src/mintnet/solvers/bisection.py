@@ -19,16 +19,14 @@ Excess = Callable[[Tensor], Tensor]
 class Bisection(Solver):
     """Solve the coordinates in their order, each by bracketing and halving.
 
-    With the earlier coordinates solved, each is a monotone equation in one unknown. It converges
-    from anywhere and needs nothing but monotony; the price is some sixty full evaluations for each
-    coordinate. Use it to check other solvers.
+    With the earlier coordinates solved, each is a monotone equation in one unknown. It needs
+    no more, but some sixty full evaluations a coordinate. Use it to check other solvers.
     """
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         shape, order = z.shape, system.ordering.rank(tuple(z.shape[1:])).flatten().argsort()
         tolerance = TOLERANCES[z.dtype]
-        x, target = system.start(z).flatten(1), z.flatten(1)
-        steps, evaluations = 0, 1
+        x, target, steps, evaluations = system.start(z).flatten(1), z.flatten(1), 0, 1
         out_of_reach = torch.zeros(len(z), dtype=torch.bool, device=z.device)
         for i in order.tolist():
             slope = system(x.reshape(shape))[1].flatten(1)[:, i]
@@ -39,9 +37,9 @@ class Bisection(Solver):
                 x[:, i] = value
                 return sign * (system(x.reshape(shape))[0].flatten(1)[:, i] - target[:, i])
 
-            low, high, bracketed, grown = self._bracket(excess, x[:, i].clone(), slope)
+            low, high, bracketed, grown = _bracket(excess, x[:, i].clone(), slope)
             out_of_reach |= ~bracketed
-            low, high, halved = self._halve(excess, low, high)
+            low, high, halved = _halve(excess, low, high)
             nearer = excess(low).abs() <= excess(high).abs()
             x[:, i] = torch.where(nearer, low, high)
             steps += grown + halved
@@ -51,33 +49,32 @@ class Bisection(Solver):
         residual[out_of_reach & (residual > tolerance)] = float("inf")
         return checked(system.name, value, residual, scale, tolerance, steps, evaluations)
 
-    def _bracket(
-        self, excess: Excess, start: Tensor, slope: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, int]:
-        """Ends with excess(low) ≤ 0 ≤ excess(high), which samples have them, and the doublings."""
-        at_start = excess(start)
-        reach = (at_start / slope).abs().clamp(min=torch.finfo(start.dtype).eps)
-        reach = torch.where(reach.isfinite(), reach, torch.ones_like(reach))
-        near = far = start
-        beyond, doublings = at_start == 0, 0
-        while doublings < MOST_DOUBLINGS and not bool(beyond.all()):
-            doublings += 1
-            near = torch.where(beyond, near, far)
-            far = torch.where(beyond, far, far - at_start.sign() * reach)
-            beyond = beyond | (excess(far).sign() != at_start.sign())
-            reach = 2 * reach
-        above = at_start > 0
-        low, high = torch.where(above, far, near), torch.where(above, near, far)
-        return low, high, beyond, doublings
 
-    def _halve(self, excess: Excess, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, int]:
-        """The bracket shrunk to neighbouring numbers, and how many times it was halved."""
-        for halvings in range(MOST_HALVINGS):
-            middle = low + (high - low) / 2
-            open_ = (middle != low) & (middle != high)
-            if not bool(open_.any()):
-                return low, high, halvings
-            above = excess(middle) > 0
-            low = torch.where(open_ & ~above, middle, low)
-            high = torch.where(open_ & above, middle, high)
-        return low, high, MOST_HALVINGS
+def _bracket(excess: Excess, start: Tensor, slope: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
+    """Ends with excess(low) ≤ 0 ≤ excess(high), which samples have them, and the doublings."""
+    at_start = excess(start)
+    reach = (at_start / slope).abs().clamp(min=torch.finfo(start.dtype).eps)
+    reach = torch.where(reach.isfinite(), reach, 1.0)
+    near = far = start
+    beyond, doublings = at_start == 0, 0
+    while doublings < MOST_DOUBLINGS and not bool(beyond.all()):
+        doublings += 1
+        near = torch.where(beyond, near, far)
+        far = torch.where(beyond, far, far - at_start.sign() * reach)
+        beyond = beyond | (excess(far).sign() != at_start.sign())
+        reach = 2 * reach
+    above = at_start > 0
+    return torch.where(above, far, near), torch.where(above, near, far), beyond, doublings
+
+
+def _halve(excess: Excess, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, int]:
+    """The bracket shrunk to neighbouring numbers, and how many times it was halved."""
+    for halvings in range(MOST_HALVINGS):
+        middle = low + (high - low) / 2
+        open_ = (middle != low) & (middle != high)
+        if not bool(open_.any()):
+            return low, high, halvings
+        above = excess(middle) > 0
+        low = torch.where(open_ & ~above, middle, low)
+        high = torch.where(open_ & above, middle, high)
+    return low, high, MOST_HALVINGS

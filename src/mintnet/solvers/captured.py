@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mintnet.solvers.fixed_point import FixedPoint, State
 
 MOST_GRAPHS = 64
-"""Graphs that are kept."""
 LOOK_EVERY = 3
 """Steps between looks at whether all samples are done: each look waits for the device."""
 
@@ -35,7 +34,6 @@ class TensorFunction(Protocol):
     @property
     def kind(self) -> Hashable:
         """Equal for evaluators that compute the same function of x and their tensors."""
-        ...
 
     def tensors(self) -> tuple[Tensor, ...]: ...
 
@@ -80,9 +78,8 @@ def captured_steps(solver: FixedPoint, evaluate: Evaluate, state: State) -> Capt
     x = state.x
     if not x.is_cuda or is_capturing(x) or not isinstance(evaluate, TensorFunction):
         return None
-    shapes = tuple(
-        (tuple(t.shape), t.stride(), t.dtype) for t in (*evaluate.tensors(), *state.tensors())
-    )
+    tensors = (*evaluate.tensors(), *state.tensors())
+    shapes = tuple((tuple(t.shape), t.stride(), t.dtype) for t in tensors)
     settings = (solver.step, solver.tolerance, solver.damped, solver.patience)
     key = (settings, evaluate.kind, shapes, x.device)
     try:

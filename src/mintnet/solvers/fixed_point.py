@@ -23,9 +23,8 @@ class FixedPoint(Solver):
     r"""Algorithm 1: x ← x − α diag(J(x))⁻¹ (f(x) − z), stopping for each sample on its own.
 
     At a root the iteration's Jacobian is triangular with 1 − α along its diagonal, so that it
-    converges locally for 0 < α < 2 (Theorem 2) and nowhere near a root otherwise. The paper
-    quotes α = 3.5, 1.1 and 1.15; those are *divisors* of the step: its MNIST runs used
-    1 / 3.5 ≈ 0.286.
+    converges locally for 0 < α < 2 (Theorem 2) and nowhere near a root otherwise. The paper quotes
+    α = 3.5, 1.1 and 1.15; those are *divisors* of the step: its MNIST runs used 1 / 3.5.
 
     Args:
         step: α.
@@ -65,9 +64,8 @@ class FixedPoint(Solver):
         if not isinstance(self.max_steps, int) or self.max_steps < 0:
             raise ValueError(f"max_steps is a whole number from 0 on; got {self.max_steps!r}")
         if self.tolerance is not None and not 0 <= self.tolerance < 1:
-            raise ValueError(
-                f"tolerance is a share of the largest |z|, in [0, 1); got {self.tolerance}"
-            )
+            what = "a share of the largest |z|, in [0, 1)"
+            raise ValueError(f"tolerance is {what}; got {self.tolerance}")
 
     def _solve(
         self, system: System, z: Tensor, scale: Tensor, start: Tensor | None = None
@@ -76,7 +74,7 @@ class FixedPoint(Solver):
         x = system.start(z) if start is None else start
         state = State.begin(z, scale, x, system.context)
         finished, trace = list[State](), list[Tensor]()
-        steps = captured_steps(self, system.evaluate, state) if not self.keep_trace else None
+        steps = None if self.keep_trace else captured_steps(self, system.evaluate, state)
         if steps is not None:
             state = steps.run(system.evaluate, state, self.max_steps + 1, self.tolerance != 0)
         else:
@@ -138,13 +136,10 @@ class FixedPoint(Solver):
         tolerance = self.tolerance or TOLERANCES[whole.z.dtype]
         # A sample that ends farther away than it began diverged. A given start lies near the
         # solution, where rounding alone may move it away.
-        diverged = ~whole.latest.isfinite()
-        if from_start:
-            diverged = diverged | (whole.latest > whole.first)
+        diverged = ~whole.latest.isfinite() | ((whole.latest > whole.first) & from_start)
         failure = torch.where(diverged, int(Status.DIVERGED), int(Status.OUT_OF_STEPS))
-        steps, evaluations = whole.steps, whole.steps + 1
         parts = whole.best, whole.residual, whole.scale
-        found = checked(name, *parts, tolerance, steps, evaluations, failure)
+        found = checked(name, *parts, tolerance, whole.steps, whole.steps + 1, failure)
         residual = found.residual.masked_fill(found.status == Status.DIVERGED, float("inf"))
         return replace(found, residual=residual, trace=trace)
 
@@ -201,9 +196,8 @@ class State(NamedTuple):
 class ResidualIteration(Solver):
     """x ← z − g(x) for f(x) = x + g(x), from x = z: the inverse of an i-ResNet block.
 
-    It is Algorithm 1 without the division by the slope, and converges where g is a contraction. A
-    Mint layer need not be one; there the `Solution` says how far it got. ``max_steps`` and
-    ``tolerance`` are as for `FixedPoint`.
+    It is Algorithm 1 without the division by the slope, and converges where g is a contraction,
+    which that of a Mint layer need not be. The arguments are as for `FixedPoint`.
     """
 
     max_steps: int = 100

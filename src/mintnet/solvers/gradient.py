@@ -26,8 +26,6 @@ def attach_gradient(
     is triangular, hands u to z, and −u to f_θ at the fixed x, which passes it on to the weights.
     A triangular system ends by itself; for others ``max_steps`` says when to give up.
     ``weights`` are the tensors of θ: backward raises if one of them has changed since.
-
-    Shapes: x and z alike.
     """
     with true_float32():
         gap = z - evaluate(x.detach())[0]
@@ -68,11 +66,7 @@ def _versions(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
 def _solve_transposed(
     x: Tensor, g: Tensor, evaluate: Evaluate, name: str, max_steps: int | None
 ) -> Tensor:
-    """u with J(x)ᵀ u = g, by Algorithm 1 with α = 1 on the transposed system.
-
-    The system is linear and triangular: it ends after at most as many steps as there are levels of
-    dependence. Raises if the residual says otherwise.
-    """
+    """u with J(x)ᵀ u = g, by Algorithm 1 with α = 1 on the transposed system; residual-checked."""
     with torch.enable_grad():
         at = x.detach().requires_grad_()
         y, slope = evaluate(at)

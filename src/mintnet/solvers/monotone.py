@@ -80,14 +80,14 @@ class MonotoneWalk:
         for number, level in enumerate(self.schedule.levels):
             entries = self.entries[number]
             target = flat[entries].reshape(len(level.entries), -1)
-            convolve = partial(self._convolve, number)
+            convolve = partial(self.convolve, number)
             found = self.function.solve_level(convolve, self.constants, target, level.channels)
             x[entries] = found.reshape(-1, batch)
             for index in self.function.reads_input:
                 self.caches[index].keep(found[:, None], number)
         return x.T.reshape(self.z.shape)
 
-    def _convolve(self, number: int, index: int, value: Tensor | None) -> Tensor:
+    def convolve(self, number: int, index: int, value: Tensor | None) -> Tensor:
         """Convolution ``index`` on a level; None stands for x, not known yet."""
         cache, level = self.caches[index], self.schedule.levels[number]
         known = cache.known_part(number)

@@ -19,9 +19,8 @@ def level_of(
     """The level ``(ρ+1)² c + (ρ+1) r + q`` of each entry, for kernels of radius ρ.
 
     Every entry depends on entries of lower levels alone, itself aside; the upper ordering is the
-    mirror image. For 3 × 3 kernels the level is 4c + 2r + q. In the pixel order, where an entry
-    sees all channels of earlier pixels, it is ``C ((ρ+1) r + q) + c``. Kernels of one tap see
-    other channels of the same pixel alone, and the level is c. Shape: (C, H, W).
+    mirror image. For 3 × 3 kernels it is 4c + 2r + q, for kernels of one tap c. In the pixel order,
+    where all channels of earlier pixels are seen, it is ``C ((ρ+1) r + q) + c``. Shape: (C, H, W).
 
     Examples:
         >>> level_of((1, 2, 3), radius=1).tolist()
@@ -29,19 +28,12 @@ def level_of(
         >>> 1 + int(level_of((1, 28, 28), 1).max())
         82
     """
-    c, place = torch.arange(shape[0])[:, None, None], front_of((shape[1], shape[2]), radius)
-    if order == "pixel":
-        level = shape[0] * place + c
-    else:
-        level = ((radius + 1) ** 2 if radius else 1) * c + place
+    c, r, q = (torch.arange(length) for length in shape)
+    front = ((radius + 1) * r[:, None] + q) * (radius > 0)  # sees pixels of lower fronts alone
+    own = c[:, None, None]
+    reach = (radius + 1) ** 2 if radius else 1
+    level = shape[0] * front + own if order == "pixel" else reach * own + front
     return level.flip(0, 1, 2) if upper else level
-
-
-def front_of(size: tuple[int, int], radius: int) -> Tensor:
-    """The front ``(ρ+1) r + q`` of each pixel, (H, W): it sees pixels of lower fronts alone."""
-    r, q = (torch.arange(length) for length in size)
-    front = (radius + 1) * r[:, None] + q
-    return front if radius else torch.zeros_like(front)
 
 
 @dataclass(frozen=True)
@@ -140,8 +132,8 @@ def schedule(
         places = torch.where(places >= 0, places, places[:, :1])
         seen = slice(first, shape[0]) if upper else slice(0, last + 1)
         seen = slice(0, shape[0]) if order == "pixel" else seen
-        own = present[:, None] * pixels + places
-        levels.append(Level(slice(first, last + 1), seen, places, own))
+        entries = present[:, None] * pixels + places
+        levels.append(Level(slice(first, last + 1), seen, places, entries))
     return Schedule(shape, radius, upper, order, tuple(levels))
 
 

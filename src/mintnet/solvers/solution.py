@@ -137,18 +137,15 @@ def checked(
     evaluations: int | Tensor = 1,
     failure: Tensor | None = None,
 ) -> Solution:
-    """Values with their residuals, one a sample: converged where these are within the tolerance.
+    """Values with their residuals: converged where these are within the tolerance.
 
-    The others have the status ``failure``; if none is given, a sample with an infinite residual
-    diverged and any other ran out of steps.
+    Other samples have the status ``failure``, by default that they diverged or ran out of steps.
     """
     if failure is None:
         failure = torch.where(residual.isfinite(), int(Status.OUT_OF_STEPS), int(Status.DIVERGED))
     status = torch.where(residual <= tolerance, int(Status.CONVERGED), failure)
-    none = torch.zeros_like(status)
-    return Solution(
-        name, fill_failures(value, status), status, residual, unit, none + steps, none + evaluations
-    )
+    value, none = fill_failures(value, status), torch.zeros_like(status)
+    return Solution(name, value, status, residual, unit, none + steps, none + evaluations)
 
 
 def unsolved(name: str, z: Tensor) -> Solution:

@@ -116,10 +116,7 @@ def verified(
     domain: Domain = REALS,
     again: bool = True,
 ) -> Solution:
-    """The solution of f(x) = z that ``attempt`` finds, each sample verified or not as stated above.
-
-    ``again`` is whether samples that do not pass are solved again in float64.
-    """
+    """What ``attempt`` finds, verified as stated above; ``again``: in float64 where it fails."""
     rows = torch.arange(len(z), device=z.device)
     with true_float32():
         found = _judged(attempt(z, rows), value, z, rows, tolerance, domain)
@@ -163,10 +160,7 @@ def _judged(
 
 
 def _image(value: Value, x: Tensor, rows: Tensor) -> Tensor:
-    """f(x) a few samples at a time, or of all of them beside a sample of zeros.
-
-    So no sample has the neighbours that it was solved with, and where f depends on them it shows.
-    """
+    """f(x), a few samples at a time or beside a sample of zeros: other neighbours than before."""
     limit = CHECKED_AT_ONCE.get(x.device.type, CHECKED_AT_ONCE["cpu"])
     size = max(1, limit // max(1, x[:1].numel()))
     if 1 < len(x) <= size:

@@ -37,15 +37,13 @@ class Wavefront(Solver):
     unknown, solved by a bracketed Newton method. The inverse costs about one forward pass plus
     these scalar solves, has no step size and converges from anywhere.
 
-    A function with networks of strictly earlier entries (a coupling has two levels) evaluates them
-    once a level, and ``evaluations`` counts that.
+    Networks of strictly earlier entries (a coupling has two levels) are evaluated once a level, on
+    what is known by then; their outputs are fixed in the equations.
     """
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         if system.expression is None:
-            raise StructureError(
-                f"{system.name} gives no expression to walk; use FixedPoint or Bisection"
-            )
+            raise StructureError(f"{system.name} has no expression; use FixedPoint or Bisection")
         root = system.expression()
         evaluations = 2
         if any(node.operation is Operation.CONDITION for node in root.nodes()):
@@ -65,14 +63,10 @@ def _walk(system: System, root: Expression, z: Tensor, scale: Tensor) -> tuple[T
     shape, radius = _structure(root, system, tuple(z.shape[1:]))
     plan = schedule(shape, radius, system.ordering.upper, system.ordering.name)
     nodes, batch, steps = root.nodes(), len(z), 0
-    caches = {
-        node: LevelCache(node.part, plan, z) for node in nodes if node.operation is Operation.LINEAR
-    }
-    constants = {
-        node: _by_entry(node.part, shape)
-        for node in nodes
-        if isinstance(node.part, Tensor) and node.part.numel() > 1
-    }
+    linear = (node for node in nodes if node.operation is Operation.LINEAR)
+    caches = {node: LevelCache(node.part, plan, z) for node in linear}
+    scaled = (node for node in nodes if isinstance(node.part, Tensor) and node.part.numel() > 1)
+    constants = {node: _by_entry(node.part, shape) for node in scaled}
     least, sign = (fact.to(z).expand(z.shape[1:]).reshape(-1, 1) for fact in system.slope_floor())
     target = z.flatten(1).T * sign  # rows of B samples
     values = []
@@ -99,11 +93,7 @@ def _walk(system: System, root: Expression, z: Tensor, scale: Tensor) -> tuple[T
 def _walk_networks(
     system: System, root: Expression, z: Tensor, scale: Tensor
 ) -> tuple[Tensor, int, int]:
-    """x with f(x) = z for networks of earlier entries, the most Newton steps, and the levels.
-
-    The networks are evaluated once for each level, on what is known by then; with their outputs
-    fixed, one equation in one unknown is left for each entry of the level.
-    """
+    """x with f(x) = z for networks of earlier entries, the most Newton steps, and the levels."""
     nodes, shape, batch = root.nodes(), z.shape, len(z)
     if any(node.operation is Operation.LINEAR for node in nodes):
         raise StructureError(
@@ -123,7 +113,7 @@ def _walk_networks(
     for level in range(depth):
         entries = (levels == level).nonzero().flatten()
         outputs: dict[Expression, Tensor] = {}
-        _evaluate(nodes, x.reshape(shape), outputs)
+        _evaluate(nodes, x.reshape(shape), outputs, {})
         given = {node: u.flatten(1)[:, entries].reshape(1, -1) for node, u in outputs.items()}
         for node in nodes:
             if isinstance(node.part, Tensor):
@@ -164,7 +154,7 @@ def _evaluate(
     nodes: list[Expression],
     x: Tensor,
     given: dict[Expression, Tensor],
-    diagonals: Mapping[Expression, Tensor] | None = None,
+    diagonals: Mapping[Expression, Tensor],
 ) -> dict[Expression, Dual]:
     """Value and slope of every node, as functions of x at some entries or at all of them.
 
@@ -180,7 +170,6 @@ def _evaluate(
             case Operation.INPUT:
                 pass
             case Operation.LINEAR:
-                assert diagonals is not None
                 own = diagonals[node]
                 s = own.sum(2, keepdim=True) if s is None else own @ s.expand_as(v)
                 v = torch.baddbmm(part, own, v)
@@ -244,9 +233,7 @@ def _structure(
     if len(shape) == 1:
         return (shape[0], 1, 1), 0
     if len(shape) != 3 or kinds == {Dense}:
-        raise StructureError(
-            f"the wavefront takes images (C, H, W) or vectors (D,); {system.name} has {shape}"
-        )
+        raise StructureError(f"the wavefront takes (C, H, W) or (D,); {system.name} has {shape}")
     radius = max((linear.weight.shape[-1] // 2 for linear in maps), default=0)
     return (shape[0], shape[1], shape[2]), radius
 

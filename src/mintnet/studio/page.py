@@ -12,8 +12,7 @@ OWN_SOURCES = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
 """A content security policy: the browser loads no font, script or picture from elsewhere."""
 
 VIEWS = {"Sample": sample, "Inspect": inspection, "Between": between}
-VIEWS |= {"Restore": restore, "Layers": layers}
-"""The views of density models."""
+VIEWS |= {"Restore": restore, "Layers": layers}  # the views of density models
 
 
 class OwnSourcesOnly:

@@ -18,8 +18,7 @@ from mintnet.data import ImageData
 from mintnet.figures import image_grid
 from mintnet.models.storage import SHIPPED, locate, read_config
 
-PROGRESS = gr.Progress()
-"""The default of an argument into which Gradio puts its own progress bar."""
+PROGRESS = gr.Progress()  # the default of an argument into which Gradio puts its own progress bar
 
 
 class Catalogue:
@@ -42,7 +41,6 @@ class Catalogue:
                 raise ValueError(f"the studio shows models of images; {name} is a {kind}")
 
     def names(self, kind: str) -> list[str]:
-        """The models of a kind: ``flow`` or ``classifier``."""
         return [name for name, known in self.kinds.items() if known == kind]
 
     def open(self, name: str) -> OpenModel:
@@ -52,11 +50,9 @@ class Catalogue:
         with self._lock:
             if name not in self._open:
                 self._open[name] = open_model(name)
-                self._open[name].model.eval()
             return self._open[name]
 
     def test_images(self, name: str) -> ImageData:
-        """The test images of a model, where they are on this machine."""
         try:
             return self.open(name).images(None)
         except (ValueError, OSError):

@@ -54,14 +54,13 @@ def complete(
     found = flow.restore(image, mask, n=int(count), seed=int(seed or 0), progress=bar)
     pictures = [shown(sample, flow.levels, 160) for sample in found.samples]
     spread = 255 * found.spread.mean(0, keepdim=True) / max(float(found.spread.max()), 1e-9)
-    words = f"{int(mask.sum())} of {mask.numel()} pixels completed; {100 * found.acceptance:.0f} % "
-    words += f"of proposals accepted, effective sample size {found.effective:.1f}"
+    words = f"{int(mask.sum())} of {mask.numel()} pixels completed; acceptance "
+    words += f"{found.acceptance:.2f}, effective sample size {found.effective:.1f}"
     mean = shown(found.mean.round().to(torch.uint8), flow.levels)
     return words, pictures, mean, shown(spread.to(torch.uint8), 256)
 
 
 def _taken(catalogue: Catalogue, name: str, *place: Any) -> dict[str, Any]:
-    """The picture in the editor, with nothing painted."""
     levels = catalogue.open(name).model.levels
     picture = shown(catalogue.picture(name, *place), levels, SIDE)
     picture = picture.resize((SIDE, SIDE), Image.Resampling.NEAREST)

@@ -4,7 +4,7 @@ from mintnet.training.devices import Devices, is_first_process
 from mintnet.training.evaluation import Accuracy, Calibration, Evaluation, evaluate
 from mintnet.training.folder import RunError, RunFolder
 from mintnet.training.output import Progress
-from mintnet.training.recipe import RECIPES, Recipe, data_and_kind
+from mintnet.training.recipe import RECIPES, Recipe
 from mintnet.training.start import train
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "Recipe",
     "RunError",
     "RunFolder",
-    "data_and_kind",
     "evaluate",
     "is_first_process",
     "train",

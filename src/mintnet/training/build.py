@@ -19,8 +19,7 @@ from mintnet.training.folder import RunError
 from mintnet.training.recipe import NETWORK, Recipe, data_and_kind, flag
 from mintnet.training.step import ClassificationTask, DensityTask, Task, check_labels
 
-PEAK = 0.1
-"""Where one grey level has a larger share of the pixels, deep models equalize the levels."""
+PEAK = 0.1  # where one grey level has a larger share of the pixels, deep models equalize the levels
 FOLDERS = ", or put each picture of a folder into a subfolder that is its label"
 
 
@@ -71,7 +70,6 @@ def build_task(recipe: Recipe, data: ImageData) -> Task:
 
 
 def _paper(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
-    """A MintNet, as the paper has it."""
     filters = _filters(data.shape, len(chosen["pairs"]))
     config = PRESETS.get(recipe.preset) or MintNetConfig(data.shape, chosen["pairs"], filters)
     lam = 0.05 if recipe.logit_lambda is None else recipe.logit_lambda

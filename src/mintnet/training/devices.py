@@ -1,7 +1,5 @@
 """Where a run takes place: devices, machines, precision and the fast path. Fabric does the work."""
 
-from __future__ import annotations
-
 import atexit
 import logging
 import os
@@ -22,8 +20,7 @@ from mintnet.training.step import DensityTask, FastPath, Task
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-SMALL = 256
-"""Dimensions of an image up to which one CPU thread is best."""
+SMALL = 256  # dimensions of an image up to which one CPU thread is best
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,6 @@ class Devices:
 
     @property
     def cuda(self) -> bool:
-        """Whether the run will be on GPUs of this kind."""
         return self.accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available()
 
     @property
@@ -56,9 +52,8 @@ class Devices:
         if chosen == "auto":
             return chosen, nodes
         if not chosen.isdecimal() or int(chosen) < 1 or nodes < 1:
-            raise ValueError(
-                f"devices is a positive number or auto, and nodes one; got {chosen} and {nodes}"
-            )
+            got = f"{chosen} and {nodes}"
+            raise ValueError(f"devices is a positive number or auto, and nodes one; got {got}")
         return int(chosen), nodes
 
 
@@ -74,7 +69,7 @@ def is_first_process() -> bool:
     return int(known("NODE_RANK", "0")) == 0  # Fabric starts the others of this machine later
 
 
-def make_fabric(devices: Devices, mixed: bool = False) -> Fabric:
+def make_fabric(devices: Devices, mixed: bool = False) -> "Fabric":
     """Fabric on these devices, its processes launched; ``mixed`` for bf16 by autocast."""
     from lightning_fabric import Fabric
     from lightning_fabric.utilities.exceptions import MisconfigurationException

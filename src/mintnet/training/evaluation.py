@@ -1,7 +1,5 @@
 """How good a model is on a whole set of images: bits per dimension, or accuracy."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -31,7 +29,6 @@ class Evaluation:
     bound: str = "mean"
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as plain data."""
         return asdict(self)
 
 
@@ -44,7 +41,7 @@ class Calibration:
     accuracy: Tensor
 
     @staticmethod
-    def of(confidence: Tensor, right: Tensor, bins: int = 15) -> Calibration:
+    def of(confidence: Tensor, right: Tensor, bins: int = 15) -> "Calibration":
         """The calibration of predictions. Shapes: (N,) in [0, 1], and (N,) boolean."""
         place = (confidence.double() * bins).ceil().long().clamp(1, bins) - 1
         values = torch.ones_like(confidence), confidence, right
@@ -70,10 +67,8 @@ class Accuracy:
     def __init__(self, log_probs: Tensor, labels: Tensor) -> None:
         self.log_probs, self.labels, (count, classes) = log_probs, labels, log_probs.shape
         if broken := int((~log_probs.isfinite()).any(1).sum()):  # argmax would take NaN
-            raise RunError(
-                f"the classifier gives NaN or infinite log-probabilities for {broken} of {count} "
-                f"images, so it has no accuracy; its weights are damaged"
-            )
+            words = f"NaN or infinite log-probabilities for {broken} of {count} images"
+            raise RunError(f"the classifier gives {words}; its weights are damaged")
         self.predictions = log_probs.argmax(1)
         self.right = self.predictions == labels
         self.confidence = log_probs.amax(1).exp()
@@ -90,7 +85,6 @@ class Accuracy:
         return wrong[self.confidence[wrong].argsort(descending=True, stable=True)][:most]
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as plain data."""
         bins = {name: column.tolist() for name, column in vars(self.calibration).items()}
         columns = {"label": self.labels, "predicted": self.predictions}
         columns["confidence"] = self.confidence
@@ -137,10 +131,8 @@ def evaluate(
     if min(draws, batch_size) < 1:
         raise ValueError(f"draws must be at least 1, batch_size too; got {draws} and {batch_size}")
     if (data.shape, data.levels) != (model.shape, model.levels):
-        raise RunError(
-            f"the model is one of images of shape {model.shape} with {model.levels} levels; the "
-            f"images of {data.name} have shape {data.shape} and {data.levels} levels"
-        )
+        wanted, got = (f"{one.shape} with {one.levels} levels" for one in (model, data))
+        raise RunError(f"the model is one of images of shape {wanted}; {data.name} has {got}")
     labels = check_labels(data, model.classes, "evaluation") if model.classes else None
     training, width = model.training, model.classes if isinstance(model, ImageClassifier) else 1
     values = torch.zeros(len(data), width, dtype=torch.float64)

@@ -105,18 +105,10 @@ class RunFolder:
         return not self.path.exists() or all(f.name[0] == "." for f in self.path.iterdir())
 
     def is_finished(self) -> bool:
-        """Whether the run in it has done all its steps."""
         state = self.read_checkpoint()
         return state is not None and bool(state["step"] >= self.read()["steps"])
 
-    def require_empty(self) -> None:
-        if not self.is_empty():
-            run = self.run_json.is_file()
-            words = "holds a run; go on with it with --resume, or" if run else "is not empty;"
-            raise RunError(f"{self.path} {words} {OTHER}")
-
     def read(self) -> dict[str, Any]:
-        """What run.json says: recipe, data, model, steps."""
         if not is_there(self.run_json):
             raise RunError(f"{self.path} holds no run: there is no run.json in it; {OTHER}")
         return read_json(self.run_json, RUN, RunError)  # type: ignore[no-any-return]
@@ -172,10 +164,8 @@ class RunFolder:
                 if getattr(value, "dtype", None) != torch.int64:  # a count of batches
                     check_tensor(value, getattr(value, "ndim", 0), name)
         except Exception as error:  # a damaged file may raise nearly anything
-            raise RunError(
-                f"{self.checkpoint} is damaged ({reason(error)}); put back a copy of it, or start "
-                f"a new run in another folder from the weights in {self.last} (--run, --init)"
-            ) from error
+            mend = f"put back a copy, or begin anew from {self.last} (--run, --init)"
+            raise RunError(f"{self.checkpoint} is damaged ({reason(error)}); {mend}") from error
         return state
 
 

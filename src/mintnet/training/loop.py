@@ -1,7 +1,5 @@
 """The training loop: `Run.fit`, and what happens between two steps."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal
@@ -15,13 +13,14 @@ from torch import Tensor
 
 from mintnet.data import ImageData
 from mintnet.data.dataset import reason
+from mintnet.models.storage import save_grid
 from mintnet.precision import true_float32
 from mintnet.solvers import InversionError
 from mintnet.training.data import Order, stream
 from mintnet.training.devices import SMALL, is_first_process
 from mintnet.training.folder import OTHER, RunError, RunFolder
 from mintnet.training.optimizers import learning_rate
-from mintnet.training.output import Progress, Sampler, save_grid
+from mintnet.training.output import Progress, Sampler
 from mintnet.training.recipe import Recipe
 from mintnet.training.step import Batch, Outcome, Step, Task
 
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 CHECKPOINT_SECONDS = 30.0
-PATIENCE = 20
-"""Steps in a row that may be left out since the loss or its gradient is not finite."""
+PATIENCE = 20  # steps in a row that may be left out since the loss or its gradient is not finite
 
 
 @dataclass
@@ -62,7 +60,7 @@ class Run:
     task: Task
     folder: RunFolder
     progress: Progress
-    fabric: Fabric
+    fabric: "Fabric"
     state: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -242,7 +240,6 @@ class Run:
         self._write("samples", told)
 
     def _save(self) -> None:
-        """The newest weights as a model, and the checkpoint."""
         self._saved_at = time.monotonic()
         if not self.fabric.is_global_zero:
             return

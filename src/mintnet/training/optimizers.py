@@ -99,8 +99,7 @@ class Muon(torch.optim.Adam):
         stacks: dict[tuple[Any, ...], list[nn.Parameter]] = {}
         for kernel, mask in kernels.items():
             stacks.setdefault((kernel.shape, kernel.dtype, mask is None), []).append(kernel)
-        self.stacks = list(stacks.values())
-        """Kernels of one shape, all or none with a mask, whose steps are computed together."""
+        self.stacks = list(stacks.values())  # of one shape, masked or not: moved together
 
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """One step; none where ``found_inf`` is 1, as for torch's fused optimizers."""

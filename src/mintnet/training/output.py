@@ -1,9 +1,7 @@
 """What a run shows while it trains: its progress on a terminal or in a file, grids of samples."""
 
-import math
 import time
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -11,15 +9,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from torch import Tensor
 
-from mintnet.files import whole_file
 from mintnet.models.flow import Flow
 
-FIRST, LATER = 5.0, 30.0
-"""Seconds until the first plain line within an epoch, and between later ones."""
+FIRST, LATER = 5.0, 30.0  # seconds to the first plain line within an epoch, and between later ones
 COUNT = 64
 SEED = 1  # the same z each time, so that grids can be compared
-SHARE, LEAST = 0.1, 5.0
-"""Of the time of training that samples may take, and the seconds that they may in any case."""
+SHARE, LEAST = 0.1, 5.0  # of training time that samples may take, and seconds in any case
 
 
 class Progress:
@@ -62,7 +57,6 @@ class Progress:
         self._validation = {n: x for n, x in figures.items() if n.startswith("validation")}
 
     def note(self, text: str) -> None:
-        """Something worth a line."""
         self._due = time.monotonic() + LATER
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
@@ -77,10 +71,8 @@ def _line(figures: dict[str, float]) -> str:
 class Sampler:
     """Draws as many samples as the time allows, and leaves grids out that would take too long."""
 
-    spent = 0.0
-    """Seconds spent on samples so far."""
-    grid_seconds: float | None = None
-    """What a whole grid takes, once that is known."""
+    spent = 0.0  # seconds spent on samples so far
+    grid_seconds: float | None = None  # what a whole grid takes, once that is known
 
     def draw(self, flow: Flow, elapsed: float, last: bool) -> Tensor | None:
         """Samples after ``elapsed`` seconds of training, or None where there is no time for them.
@@ -104,19 +96,3 @@ class Sampler:
             self.spent += time.monotonic() - began
         self.grid_seconds = used * COUNT / drawn
         return torch.cat(images)
-
-
-def save_grid(path: Path, images: Tensor, levels: int) -> None:
-    """Images (n, C, H, W) side by side in about a square, small ones enlarged, as a PNG file."""
-    from PIL import Image
-
-    count, _, h, w = images.shape
-    columns, scale = math.ceil(math.sqrt(count)), max(1, 32 // w)
-    size = columns * (w + 1) + 1, math.ceil(count / columns) * (h + 1) + 1
-    canvas = Image.new("RGB", size, "grey")
-    bright = (images.cpu() * (255 / (levels - 1))).round().byte().expand(-1, 3, -1, -1)
-    for k, image in enumerate(bright.permute(0, 2, 3, 1).numpy()):
-        place = k % columns * (w + 1) + 1, k // columns * (h + 1) + 1
-        canvas.paste(Image.fromarray(image), place)
-    with whole_file(path) as part:
-        canvas.resize((size[0] * scale, size[1] * scale), Image.Resampling.NEAREST).save(part)

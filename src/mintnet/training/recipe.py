@@ -1,8 +1,6 @@
 """Every option of a training run, listed once, for presets, the command line and run.json."""
 # ruff: noqa: RUF009 - `option` makes a field
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -117,7 +115,7 @@ class Recipe(Config):
             raise ValueError("there is no weight decay with Muon; leave out one of the two")
 
     @staticmethod
-    def of(preset: str, **given: Any) -> Recipe:
+    def of(preset: str, **given: Any) -> "Recipe":
         """The preset's recipe with the options that are given; None means not given."""
         given = {name: value for name, value in given.items() if value is not None}
         if preset not in RECIPES:
@@ -135,7 +133,7 @@ class Recipe(Config):
             raise ValueError(f"milestones belong to --schedule step; this is {recipe.schedule}")
         return recipe
 
-    def resumed(self, run: str, preset: str, **given: Any) -> Recipe:
+    def resumed(self, run: str, preset: str, **given: Any) -> "Recipe":
         """This recipe for a run that goes on; only what is `FREE` may differ."""
         if self.preset != preset:
             raise RunError(f"{run} is a run of preset {self.preset}, not {preset}; {OTHER}")
@@ -157,15 +155,13 @@ class Recipe(Config):
         return "flow" if self.preset == "folder" and self.pairs else data_and_kind(self.preset)[1]
 
     def steps(self, per_epoch: int) -> int:
-        """The length of the run in steps."""
         return min(self.epochs * per_epoch, self.max_steps or 2**62)
 
 
 OPTIONS = {f.name: f for f in fields(Recipe) if f.name != "preset"}
 TYPES: dict[str, Any] = get_type_hints(Recipe)
 FREE = {n for n, f in OPTIONS.items() if f.metadata["group"] in ("output", "devices")}
-FREE |= {"data", "epochs", "max_steps"}
-"""What may differ when a run is resumed."""
+FREE |= {"data", "epochs", "max_steps"}  # what may differ when a run is resumed
 
 
 def data_and_kind(preset: str) -> tuple[str, str]:

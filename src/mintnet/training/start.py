@@ -18,7 +18,6 @@ from mintnet.schema import check
 from mintnet.training import devices as places
 from mintnet.training.build import build_task, options_of_model
 from mintnet.training.data import Order, describe
-from mintnet.training.devices import is_first_process
 from mintnet.training.folder import OTHER, RunError, RunFolder, explained_errors
 from mintnet.training.loop import Run, lacks_samples
 from mintnet.training.output import Progress
@@ -47,7 +46,7 @@ def train(
         >>> figures["steps"], figures["finished"]
         (2, True)
     """
-    folder, first = RunFolder(run), is_first_process()
+    folder, first = RunFolder(run), places.is_first_process()
     if options.get("data") is not None:  # the run may be used from elsewhere later
         options["data"] = str(Path(options["data"]).expanduser().absolute())
     progress = progress if first and progress is not None else Progress()
@@ -68,7 +67,7 @@ def _train(
     preset: str, folder: RunFolder, resume: bool, progress: Progress, options: dict[str, Any]
 ) -> dict[str, Any]:
     recipe, saved = _recipe(preset, folder, resume, options)
-    if is_first_process():
+    if places.is_first_process():
         clear_scraps(folder.path)
     data = _load(recipe, "train")
     facts, order = describe(recipe, data), Order(recipe, len(data))
@@ -136,12 +135,14 @@ def _recipe(
 ) -> tuple[Recipe, dict[str, Any]]:
     """The recipe, and what run.json says if there is a run to go on with."""
     recipe = Recipe.of(preset, **options)  # names mistakes before anything else
-    if not resume:
-        folder.require_empty()
     if folder.is_empty():
         if recipe.init is not None:
             recipe = Recipe.of(preset, **{**options, **options_of_model(preset, options)})
         return recipe, {}
+    if not resume:
+        run = folder.run_json.is_file()
+        words = "holds a run; go on with it with --resume, or" if run else "is not empty;"
+        raise RunError(f"{folder.path} {words} {OTHER}")
     saved = folder.read()
     try:
         before = check(saved["recipe"], Recipe, "recipe")
@@ -173,7 +174,6 @@ def _extended(
 
 
 def _first_words(recipe: Recipe, data: ImageData, order: Order, new: bool) -> Iterator[str]:
-    """What there is to say about the images and the network."""
     test = ""
     if recipe.preset == "folder":
         test = f"{len(_load(recipe, 'test')):,} test, "
@@ -191,7 +191,5 @@ def _check_same_start(fabric: Any, folder: RunFolder, facts: list[int]) -> None:
     every = fabric.all_gather(torch.tensor(facts, dtype=torch.float64, device=fabric.device))
     every = torch.as_tensor(every).reshape(-1, len(facts))
     if not bool((every == every[0]).all()):
-        raise RunError(
-            f"not all processes find the same run in {folder.path} (step, length, checksum of the "
-            f"images: {every.tolist()}); its folder and --data must be shared by all machines"
-        )
+        words = f"another step, length or checksum of images in {folder.path}: {every.tolist()}"
+        raise RunError(f"some process finds {words}; share this folder and --data")

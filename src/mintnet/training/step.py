@@ -9,8 +9,6 @@ normalization, moments and EMA weights stay as they are. That is decided on the 
 step never waits for the host.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from contextlib import nullcontext
@@ -36,9 +34,7 @@ from mintnet.training.recipe import Recipe
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-
-FastPath = dict[str, Any]
-"""Of the fast path of training: ``dtype`` of convolutions, and whether layers are ``compiled``."""
+FastPath = dict[str, Any]  # ``dtype`` of convolutions, and whether layers are ``compiled``
 
 
 @dataclass(frozen=True)
@@ -151,7 +147,7 @@ class Step:
         task: Task,
         recipe: Recipe,
         batch_size: int,
-        fabric: Fabric | None = None,
+        fabric: "Fabric | None" = None,
         captured: bool = False,
     ) -> None:
         self.task, self.recipe, self.batch_size, self.fabric = task, recipe, batch_size, fabric

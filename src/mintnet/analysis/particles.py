@@ -1,0 +1,116 @@
+"""Sequential Monte Carlo for flows of one mixture layer: exact draws, entry after entry.
+
+Such a flow gives the probability of an entry's grey level k, given earlier entries, by formula.
+Particles draw levels from q, then places inside of them, and multiply their weights by Σ q:
+
+    q(k) ∝ P(k | earlier entries) · p(seen | k).
+
+A known pixel has one possible level; a hidden one has all, and keeps its weight. Where fewer than
+half of the particles count, they are drawn anew. What is drawn is z, and x its verified inverse.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.special import ndtr, ndtri
+
+from mintnet.bijections import MixtureLayer
+from mintnet.bijections.mixture import MixtureMap
+from mintnet.bijections.mixture_network import Mixture
+from mintnet.models import Flow
+from mintnet.models.batches import Progress
+from mintnet.precision import true_float32
+from mintnet.solvers import REMEDY, Wavefront
+from mintnet.solvers.monotone import MonotoneWalk
+
+BASES = {"normal": (ndtr, ndtri), "logistic": (torch.sigmoid, torch.logit)}  # P(z), inverse
+Likelihood = Callable[[Tensor], Tensor]  # x ↦ log p(seen | x) of each entry or block, (n, …)
+
+
+@torch.no_grad()
+@true_float32()
+def particles(
+    flow: Flow,
+    context: Tensor | None,
+    ends: Tensor,
+    seen: Likelihood | None,
+    sizes: tuple[int, int],
+    generator: torch.Generator,
+    progress: Progress | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x in [0, 1], (P, C, H, W), z, (D, P), and the weights, (P,), of all particles.
+
+    ``ends``: least and largest grey level of each entry, (2, C, H, W); ``sizes``: groups, particles
+    in each. Groups are independent; their mean weights are flattened until 3/4 of them count.
+    """
+    (layer,), (cdf, quantile), count = flow.net.leaves(), BASES[flow.base_name], math.prod(sizes)
+    assert isinstance(layer, MixtureLayer)
+    x = torch.zeros(count, *flow.shape, dtype=flow.dtype, device=flow.device)
+    function, logs = MixtureMap(layer, context), x.new_zeros(sizes, dtype=torch.float64)
+    walk, z = MonotoneWalk(function, x, context), x.flatten(1).T.clone()
+    half = torch.arange(2 * flow.levels + 1, device=z.device).double() / (2 * flow.levels)
+    edges = flow.pixels.value(half[None, ::2])[0]  # of grey levels, as the layer sees them
+    edges[0], edges[-1], likelihood = -math.inf, math.inf, half.new_ones(len(z), 1)
+    edges_of = edges[ends.flatten(1).T + torch.arange(2, device=z.device)]  # (D, 2)
+    if seen is not None:  # (D, L), and (D, L + 1)
+        table = seen(half[1::2].view(-1, 1, 1, 1)).flatten(1).T
+        likelihood, edges_of = table.exp(), edges.expand(len(z), -1)
+    unlike = context is not None and bool((context != context[0]).any())  # the class is unknown
+    counted, sees = ((ends[0] < ends[1]) | unlike)[None].float(), layer.network.linear.mask.float()
+    for _ in walk.schedule.levels:  # known entries count if they depend on others
+        counted = (counted + F.conv2d(counted, sees, padding=1)).clamp(max=1)
+    for number, level in enumerate(walk.schedule.levels):
+        entries, convolve = walk.entries[number], partial(walk.convolve, number)
+        mixture = function.mixtures(convolve, walk.constants, level.channels)
+        each, repeated = level.entries.flatten().unique(return_inverse=True)
+        u = torch.rand(2, len(each), count, 1, generator=generator, dtype=torch.float64)
+        u, at = u[:, repeated].to(z.device), edges_of[entries, None].expand(-1, count, -1)
+        exact = Mixture(*(part.double() for part in mixture))
+        value = exact.value(at.reshape(len(level.entries), -1, at.shape[2])).view_as(at)
+        below = cdf(value)
+        mass = below.diff().clamp(min=1e-300)
+        sums = (mass * likelihood[entries, None]).cumsum(-1)
+        k = torch.searchsorted(sums, u[0] * sums[..., -1:])
+        p = (below.gather(-1, k) + u[1] * mass.gather(-1, k)).clamp(1e-300, 1 - 1e-15)
+        drawn = quantile(p).clamp(value.gather(-1, k), value.gather(-1, k + 1)).to(z)
+        z[entries] = drawn[..., 0]
+        found = mixture.invert(drawn.view(len(level.entries), -1))
+        for index in function.reads_input:
+            walk.caches[index].keep(found[:, None], number)
+        again = (repeated[:, None] == repeated).tril(-1).any(1)  # rectangles repeat some entries
+        gain = sums[(counted.flatten()[entries] > 0) & ~again.to(z.device), :, -1]
+        logs = logs + gain.log().sum(0).view_as(logs)
+        if float(logs.softmax(1).square().sum(1).reciprocal().mean()) < sizes[1] / 2:
+            chosen = drawn_by(logs.softmax(1), sizes[1], generator)
+            z, context = z[:, chosen], None if context is None else context[chosen]
+            for cache in walk.caches:
+                cache.rows = cache.rows.index_select(1, chosen)
+            walk.constants = function.constants(context)
+            logs = logs.logsumexp(1, keepdim=True).expand_as(logs) - math.log(sizes[1])
+        if progress is not None:
+            progress(number + 1, walk.depth)
+    x = flow.given(context).solve(z.T.reshape(x.shape), Wavefront()).require(REMEDY)
+    flat = ((k / 20 * logs.logsumexp(1)).softmax(0) for k in range(20, -1, -1))
+    groups = next(each for each in flat if 1 / float(each.square().sum()) > 0.74 * sizes[0])
+    return flow.pixels.invert(x), z, (logs.softmax(1) * groups[:, None]).flatten()
+
+
+def drawn_by(weights: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Numbers of ``count`` particles of each group by their weights, (groups, size)."""
+    offset = torch.rand(len(weights), 1, generator=generator, dtype=torch.float64)
+    at = ((torch.arange(count) + offset) / count).to(weights.device)
+    found = torch.searchsorted(weights.cumsum(1), at).clamp(max=weights.shape[1] - 1)
+    return (found + weights.shape[1] * torch.arange(len(found)).to(found)[:, None]).flatten()
+
+
+def effective_draws(drawn: Tensor, weights: Tensor) -> float:
+    """The effective number of distinct numbers in each row (entries, P): the median of the rows."""
+    draws = (row.unique(return_inverse=True)[1] for row in drawn)
+    shares = [torch.zeros_like(weights).index_add(0, draw, weights) for draw in draws]
+    return 1 / float(torch.stack(shares).square().sum(1).median())
