@@ -144,7 +144,8 @@ class Model(nn.Module, ABC):
             )
         if (got := tuple(images.shape))[1:] != self.shape:
             expected = f"(batch, {', '.join(map(str, self.shape))})"
-            raise ValueError(f"{name} takes images of shape {expected}; got {got}")
+            more = f", made for {self.shape[0]} channels" if got[1:2] != self.shape[:1] else ""
+            raise ValueError(f"{name} takes images of shape {expected}{more}; got {got}")
         if images.dtype != torch.uint8 and not (floating and images.dtype == self.dtype):
             more = f", or normalised ones in {self.dtype} like its weights" if floating else ""
             raise ValueError(f"{name} takes uint8 images{more}; got {images.dtype}")
