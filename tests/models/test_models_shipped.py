@@ -30,7 +30,7 @@ def test_every_shipped_model_loads_and_stays_small(name: str) -> None:
     assert all(bool(p.isfinite().all()) for p in model.parameters())
 
 
-@pytest.mark.parametrize("name", ["cifar10", "mnist"])
+@pytest.mark.parametrize("name", ["cifar10", "mnist", "mnist-deep"])
 def test_the_shipped_weights_are_those_of_the_record(name: str) -> None:
     config = json.loads((SHIPPED[name] / "config.json").read_text())
     record = json.loads((FIXTURES.parents[1] / config["trained"]).read_text())
