@@ -52,12 +52,15 @@ class Equalize(EntrywiseBijection):
         return low * (1 - margin), max(1.0, high - margin)
 
     def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        shares, scaled = self._shares(), self.levels * x.double()
+        # p / (1 − p) without the factor 1 − 2λ, which exporters of graphs take for 1
+        shares, margin = self._shares(), LAMBDA / (1 - 2 * LAMBDA)
+        scaled = self.levels * x.double()
         level = scaled.detach().floor().long().clamp(0, self.levels - 1)
-        below, share, width = (shares.cumsum(0) - shares)[level], shares[level], 1 - 2 * LAMBDA
-        p = LAMBDA + width * (below + (scaled - level) * share)
-        slope = (width * self.levels * share).log() - p.log() - (1 - p).log()
-        return p.logit().to(x), slope.to(x)
+        below, share = (shares.cumsum(0) - shares)[level], shares[level]
+        inside = below + (scaled - level) * share
+        log_p, log_q = (margin + inside).log(), (margin + 1 - inside).log()
+        slope = (self.levels * share).log() + math.log1p(2 * margin) - log_p - log_q
+        return (log_p - log_q).to(x), slope.to(x)
 
     def invert(self, z: Tensor) -> Tensor:
         shares = self._shares()
