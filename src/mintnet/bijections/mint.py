@@ -28,7 +28,8 @@ class MintLayer(TriangularBijection):
     with t > 0 and, for all copies, diag(W³ᵢ) diag(W²ᵢⱼ) diag(W¹ⱼ) ≥ 0, so that diag J ≥ t always.
 
     Args:
-        channels, filters: C and K; the hidden width is C · K.
+        channels: C.
+        filters: K; the hidden width is C · K.
         size: (H, W).
         upper: triangular from the other end.
         activation: h, one of elu, tanh, sigmoid, softplus, leaky_relu.

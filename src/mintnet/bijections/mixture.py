@@ -32,9 +32,11 @@ class MixtureLayer(TriangularBijection):
     value, so the layer is onto for any finite weights.
 
     Args:
-        channels, filters: C and K; the hidden width is C · K.
+        channels: C.
+        filters: K; the hidden width is C · K.
         size: (H, W), or () for vectors of C entries, whose network has masked matrices.
-        blocks, components: residual blocks of the network, and components of the mixture.
+        blocks: residual blocks of the network.
+        components: of the mixture.
         upper: triangular from the other end.
         context: features of each sample that the network sees as well, 0 for none; a layer with
             context is used as ``layer.given(context)``.

@@ -137,7 +137,8 @@ class MaskedConv2d(_Masked):
 
     Args:
         channels: C, the channels of the input of the whole function.
-        copies_in, copies_out: how many copies of each channel come in and go out.
+        copies_in: how many copies of each channel come in.
+        copies_out: how many go out.
         kernel_size: R, odd.
         upper: see later entries instead of earlier ones.
         order: "raster" (Eq. 7), or "pixel" for all channels of a pixel before the next pixel.
