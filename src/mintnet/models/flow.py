@@ -209,7 +209,10 @@ class Flow(Model):
         return self.net if context is None else self.net.given(context)
 
     def encode(self, images: Tensor, *, labels: Labels = None) -> Tensor:
-        """z of the centres of the images' bins."""
+        """z of the centres of the images' bins; `decode` gives the same bytes back.
+
+        Deep models may need float64 for that: take ``flow.double()``.
+        """
         return self._each(
             lambda x, net: net(self.pixels.transform(x)[0])[0], images, labels, seed=None
         )
