@@ -60,3 +60,17 @@ def test_a_fresh_model_is_started_from_the_images(tmp_path: Path) -> None:
 def test_options_of_the_other_family(preset: str, options: dict, words: str, tmp_path) -> None:
     with pytest.raises(RunError, match=words):
         train(preset, tmp_path / "run", max_steps=1, **options)
+
+
+def test_labels_can_be_taught_to_a_model_without(tmp_path: Path) -> None:
+    """At first they change nothing; a model with labels does not start one without."""
+    train("digits-deep", tmp_path / "plain", max_steps=2, **SMALL)
+    start = {"init": str(tmp_path / "plain"), "learning_rate": 1e-9, "max_steps": 1}
+    train("digits-deep", tmp_path / "labelled", labels=True, sample_every=0, **start)
+    plain, labelled = (Flow.load(tmp_path / name) for name in ("plain", "labelled"))
+    images, labels = load("digits", "test").images[:20], load("digits", "test").labels[:20]
+    with torch.no_grad():
+        found = labelled.log_prob(images, labels=labels)
+        torch.testing.assert_close(found, plain.log_prob(images), rtol=1e-3, atol=0.1)
+    with pytest.raises(RunError, match="classes 10 and not 0"):
+        train("digits-deep", tmp_path / "no", init=str(tmp_path / "labelled"), labels=False)

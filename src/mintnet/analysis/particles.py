@@ -6,7 +6,7 @@ Particles draw levels from q, then places inside of them, and multiply their wei
     q(k) ∝ P(k | earlier entries) · p(seen | k).
 
 A known pixel has one possible level; a hidden one has all, and keeps its weight. Where fewer than
-half of the particles count, they are drawn anew. What is drawn is z, and x its verified inverse.
+half of the particles count, they are drawn anew. What is drawn is z, and x its inverse, verified.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from mintnet.bijections.mixture_network import Mixture
 from mintnet.models import Flow
 from mintnet.models.batches import Progress
 from mintnet.precision import true_float32
-from mintnet.solvers import REMEDY, Wavefront
+from mintnet.solvers import REMEDY, Solution, Wavefront
 from mintnet.solvers.monotone import MonotoneWalk
+from mintnet.solvers.solution import checked
+from mintnet.solvers.verified import verified
 
 BASES = {"normal": (ndtr, ndtri), "logistic": (torch.sigmoid, torch.logit)}  # P(z), inverse
 Likelihood = Callable[[Tensor], Tensor]  # x ↦ log p(seen | x) of each entry or block, (n, …)
@@ -53,7 +55,7 @@ def particles(
     assert isinstance(layer, MixtureLayer)
     x = torch.zeros(count, *flow.shape, dtype=flow.dtype, device=flow.device)
     function, logs = MixtureMap(layer, context), x.new_zeros(sizes, dtype=torch.float64)
-    walk, z = MonotoneWalk(function, x, context), x.flatten(1).T.clone()
+    walk, (x, z) = MonotoneWalk(function, x, context), x.flatten(1).T.repeat(2, 1, 1)
     half = torch.arange(2 * flow.levels + 1, device=z.device).double() / (2 * flow.levels)
     edges = flow.pixels.value(half[None, ::2])[0]  # of grey levels, as the layer sees them
     edges[0], edges[-1], likelihood = -math.inf, math.inf, half.new_ones(len(z), 1)
@@ -71,8 +73,11 @@ def particles(
         each, repeated = level.entries.flatten().unique(return_inverse=True)
         u = torch.rand(2, len(each), count, 1, generator=generator, dtype=torch.float64)
         u, at = u[:, repeated].to(z.device), edges_of[entries, None].expand(-1, count, -1)
-        exact = Mixture(*(part.double() for part in mixture))
-        value = exact.value(at.reshape(len(level.entries), -1, at.shape[2])).view_as(at)
+        *parts, t = (part.double() for part in mixture)
+        parts.append(at.reshape(len(level.entries), -1, at.shape[2]))
+        pieces = zip(*(part.split(count, 1) for part in parts), strict=True)  # fit in the caches
+        values = [Mixture(w, a, m, c, t).value(points) for w, a, m, c, points in pieces]
+        value = torch.cat(values, 1).view_as(at)
         below = cdf(value)
         mass = below.diff().clamp(min=1e-300)
         sums = (mass * likelihood[entries, None]).cumsum(-1)
@@ -81,24 +86,44 @@ def particles(
         drawn = quantile(p).clamp(value.gather(-1, k), value.gather(-1, k + 1)).to(z)
         z[entries] = drawn[..., 0]
         found = mixture.invert(drawn.view(len(level.entries), -1))
+        x[entries] = found.reshape(-1, count)
         for index in function.reads_input:
             walk.caches[index].keep(found[:, None], number)
         again = (repeated[:, None] == repeated).tril(-1).any(1)  # rectangles repeat some entries
         gain = sums[(counted.flatten()[entries] > 0) & ~again.to(z.device), :, -1]
         logs = logs + gain.log().sum(0).view_as(logs)
         if float(logs.softmax(1).square().sum(1).reciprocal().mean()) < sizes[1] / 2:
-            chosen = drawn_by(logs.softmax(1), sizes[1], generator)
-            z, context = z[:, chosen], None if context is None else context[chosen]
-            for cache in walk.caches:
-                cache.rows = cache.rows.index_select(1, chosen)
-            walk.constants = function.constants(context)
+            kept = drawn_by(logs.softmax(1), sizes[1], generator).bincount(minlength=count)
+            lost = (kept == 0).nonzero().flatten()  # copies of others take their places
+            copied = torch.arange(count).to(kept).repeat_interleave((kept - 1).clamp(min=0))
+            for rows in (x, z, *(cache.rows for cache in walk.caches)):
+                rows.index_copy_(1, lost, rows.index_select(1, copied))
+            if context is not None:
+                context = context.index_copy(0, lost, context[copied])
+                walk.constants = function.constants(context)
             logs = logs.logsumexp(1, keepdim=True).expand_as(logs) - math.log(sizes[1])
         if progress is not None:
             progress(number + 1, walk.depth)
-    x = flow.given(context).solve(z.T.reshape(x.shape), Wavefront()).require(REMEDY)
+    x = walked_inverse(flow, context, x.T, z.T)
     flat = ((k / 20 * logs.logsumexp(1)).softmax(0) for k in range(20, -1, -1))
     groups = next(each for each in flat if 1 / float(each.square().sum()) > 0.74 * sizes[0])
     return flow.pixels.invert(x), z, (logs.softmax(1) * groups[:, None]).flatten()
+
+
+def walked_inverse(flow: Flow, context: Tensor | None, x: Tensor, z: Tensor) -> Tensor:
+    """x (P, D) of a walk, verified as the inverse of z (P, D); (P, C, H, W), or InversionError."""
+    net, x, z = flow.given(context), x.reshape(-1, *flow.shape), z.reshape(-1, *flow.shape)
+
+    def attempt(target: Tensor, rows: Tensor) -> Solution:
+        if target.dtype != x.dtype:  # once more in float64, where rounding was too coarse
+            return net.rows(rows).find(target, Wavefront())
+        none = torch.zeros_like(rows, dtype=x.dtype)
+        return checked("the walk", x[rows], none, none + 1, 0.0)
+
+    def value(x: Tensor, rows: Tensor) -> Tensor:
+        return net.rows(rows).value(x)
+
+    return verified(attempt, value, z, net.tolerance_of(z.dtype, None)).require(REMEDY)
 
 
 def drawn_by(weights: Tensor, count: int, generator: torch.Generator) -> Tensor:

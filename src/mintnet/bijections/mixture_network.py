@@ -61,9 +61,10 @@ class Mixture(NamedTuple):
 
     def value(self, x: Tensor) -> Tensor:
         """t·x + logit F(x) alone, with several points of each entry on the last axis of x."""
-        weight, a, m = (part[..., None, :] for part in self[:3])
-        u = a.exp() * (x - self.centre[..., None])[..., None] - m
-        below, above = ((weight.exp() * torch.sigmoid(v)).sum(-1).log() for v in (u, -u))
+        a, m = self.log_slope.exp()[..., None], self.offset[..., None]
+        u = a * (x - self.centre[..., None])[..., None, :] - m  # (..., components, points)
+        weight = self.log_weight.exp()[..., None, :]
+        below, above = ((weight @ torch.sigmoid(v))[..., 0, :].log() for v in (u, -u))
         return self.t[..., None] * x + (below - above)
 
     def bracket(self, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -61,7 +61,7 @@ def build_task(recipe: Recipe, data: ImageData) -> Task:
         start = Model.load(recipe.init)
         if unlike := _differences(start, model):
             raise RunError(f"{recipe.init} holds another network: {unlike}")
-        model.load_state_dict(start.state_dict())
+        model.load_state_dict(model.state_dict() | start.state_dict())
     if recipe.precision == "float64":
         model.double()
     if isinstance(model, Flow):
@@ -114,6 +114,8 @@ def _differences(start: Model, model: Model) -> str:
     """In what a model to start from differs from the one to be trained, and what to do."""
     each = ({**m.describe()["net"], "kind": m.kind, "levels": m.levels} for m in (start, model))
     theirs, ours = each
+    if theirs.get("classes") == 0:  # what labels add to a network changes nothing at first
+        theirs["classes"] = ours.get("classes")
     unlike = [name for name in ours if ours[name] != theirs.get(name)]
     words = ", ".join(f"{name} {theirs.get(name)} and not {ours[name]}" for name in unlike)
     given = set(unlike) <= {name for names in NETWORK.values() for name in names}
