@@ -95,3 +95,11 @@ def test_the_cifar10_density_model_knows_smooth_pictures_from_noise() -> None:
     smooth, noise = (coarse * 255).clamp(0, 255), torch.randint(0, 256, (2, 3, 32, 32))
     bits = flow.bits_per_dim(torch.cat([smooth, noise]).byte())
     assert bool((bits[:2] < 4).all() and (bits[2:] > 7).all())
+
+
+@torch.no_grad()
+def test_codes_of_a_deep_model_give_the_bytes_back() -> None:
+    flow, images = Flow.from_pretrained("mnist-deep"), mnist_slice().images[:16]
+    z = flow.encode(images)
+    assert flow.dtype == torch.float32 and torch.equal(flow.decode(z), images)
+    assert not torch.equal(flow.decode(z.float()), images)  # what float32 would lose

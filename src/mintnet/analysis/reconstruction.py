@@ -122,7 +122,7 @@ def error_curve(
     progress: Progress | None = None,
 ) -> ErrorCurve:
     """Invert every layer with T steps of Algorithm 1, unchecked, for each T in ``iterations``."""
-    z, errors = flow.encode(images), []
+    z, errors = flow.encode(images).to(flow.dtype), []
     for number, count in enumerate(iterations, 1):
         errors.append(pixel_error(flow, images, algorithm_1(flow, z, step, count)))
         if progress:
@@ -232,7 +232,7 @@ def tune_step(
     def rank(trial: Trial) -> tuple[float, float]:
         return max(trial.error, FLOOR), abs(trial.divisor - 1)
 
-    z, trials = flow.encode(images), dict[float, Trial]()
+    z, trials = flow.encode(images).to(flow.dtype), dict[float, Trial]()
     hundredths = range(100, 501, 50)
     for number in (1, 2):
         for d in (k / 100 for k in hundredths if k > 50):  # a step of 2 or more converges nowhere

@@ -11,6 +11,7 @@ P(v) = ∫ p over a cube of volume L^−D, so log P(v) ≥ E_u [ log p(x) ] − 
 inequality: `log_prob` is that for one draw of u; bits per dimension are − log_prob / (D log 2).
 """
 
+import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -143,6 +144,7 @@ class Flow(Model):
         found = torch.stack(each)
         return found.mean(0) if bound == "mean" else found.logsumexp(0) - math.log(draws)
 
+    @torch.no_grad()
     def classify(self, images: Tensor, seed: int = 0, draws: int = 1) -> Tensor:
         """log p(label | image) by Bayes' rule with equally frequent labels, (batch, classes)."""
         if not self.classes:
@@ -209,17 +211,17 @@ class Flow(Model):
         return self.net if context is None else self.net.given(context)
 
     def encode(self, images: Tensor, *, labels: Labels = None) -> Tensor:
-        """z of the centres of the images' bins; `decode` gives the same bytes back.
-
-        Deep models may need float64 for that: take ``flow.double()``.
-        """
-        return self._each(
-            lambda x, net: net(self.pixels.transform(x)[0])[0], images, labels, seed=None
-        )
+        """z of the centres of the images' bins, for deep models in float64; see `decode`."""
+        flow = self._in_float64() if isinstance(self.net, DeepNet) else self
+        return flow._each(lambda x, net: net(flow.pixels.value(x))[0], images, labels, seed=None)
 
     @torch.no_grad()
     def decode(self, z: Tensor, solver: Solver | None = None, **options: Unpack[Solving]) -> Tensor:
-        """The uint8 images with these z; raises `InversionError` unless all are verified."""
+        """The uint8 images with these z; raises `InversionError` unless all are verified.
+
+        Of z = `encode` (images), the same bytes. z in float64 is inverted in float64: errors of
+        early pixels of deep models grow along the picture.
+        """
         found = self._solved(z, solver, **options)
         return torch.cat([self.to_images(solution.require(REMEDY)) for solution in found])
 
@@ -324,6 +326,9 @@ class Flow(Model):
             ]
             return found[0] if len(found) == 1 else torch.cat(found)
 
+    def _in_float64(self) -> Self:
+        return self if self.dtype == torch.float64 else copy.deepcopy(self).double()
+
     def _solved(
         self,
         z: Tensor,
@@ -334,6 +339,9 @@ class Flow(Model):
     ) -> Iterator[Solution]:
         name = f"the inverse of {type(self.net).__name__}"
         check_input(z, self.net.output_shape, name, finite=False)
+        if z.dtype == torch.float64 != self.dtype:
+            yield from self._in_float64()._solved(z, solver, labels, batch_size, progress)
+            return
         size = check(batch_size, Count | None, "batch_size") or self.batch_size
         parts = batches(size, z, self.context(labels, len(z)))
         if progress is not None:
