@@ -12,9 +12,12 @@ from mintnet.solvers.fixed_point import FixedPoint
 from mintnet.solvers.solution import Solution, improved
 from mintnet.solvers.wavefront import Wavefront
 
-WORK_PER_LEVEL = {"cpu": 1.2e8, "cuda": 5e10}
+WORK_PER_LEVEL = {"cpu": 1.2e8, "cuda": 1.6e11}
 """Operations that take as long as the overhead of one level of the wavefront: 1 to 3.5 ms measured
-on one core that does 74 GFLOP/s; on an H200 estimated from 2.5 ms of launches at 20 TFLOP/s."""
+on one core that does 74 GFLOP/s; on an H200 some 8 ms of launches at 20 TFLOP/s."""
+WORK_OF_BLOCKS = {"cpu": 0.0, "cuda": 8e9}
+"""Operations of a step, for all samples, from which on channel blocks pay: on a GPU, launching the
+steps of four blocks takes longer than those that the blocks save in a small layer."""
 WAVEFRONT_PASSES = 3
 """What the wavefront costs beside its levels, in evaluations of f."""
 
@@ -31,7 +34,7 @@ class Auto(Solver):
     """Safeguarded Newton steps, then the wavefront for the samples that are left, then bisection.
 
     1. Damped steps of Algorithm 1 with α = 1: channel block after channel block where the layer
-       has several channels, then of the whole layer. A sample goes on while it promises to be
+       has several channels and enough work (`WORK_OF_BLOCKS`), then of the whole layer. A sample goes on while it promises to be
        done before the wavefront would be, both counted in operations (`wavefront_cost`).
     2. What is left goes to the wavefront, which is exact; where the structure has none, to as many
        steps as there are coordinates, after which a triangular system has ended.
@@ -42,7 +45,9 @@ class Auto(Solver):
     """
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
-        cost, blocks = wavefront_cost(system, z), system.blocks()
+        cost, device = wavefront_cost(system, z), z.device.type
+        pays = system.work * len(z) >= WORK_OF_BLOCKS.get(device, 0.0)
+        blocks = system.blocks() if pays else None
         if blocks is None:
             solution = _newton(cost, 1)._solve(system, z, scale)
         else:
@@ -78,7 +83,9 @@ def _newton(cost: float | None, blocks: int) -> FixedPoint:
         return FixedPoint(max_steps=30, damped=True)
     # A step of one of G blocks costs about 1 / G² of one of the layer: each may take G times more.
     steps = min(math.ceil(2 * cost * blocks), MOST_STEPS)
-    return FixedPoint(max_steps=steps, damped=True, patience=cost * blocks)
+    # Where even the most steps cost less than the wavefront, no sample is given up before them.
+    patience = cost * blocks if steps < MOST_STEPS else None
+    return FixedPoint(max_steps=steps, damped=True, patience=patience)
 
 
 def _block_by_block(

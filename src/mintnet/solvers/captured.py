@@ -63,9 +63,8 @@ class CapturedSteps:
     def run(self, evaluate: Evaluate, state: State, steps: int, stop: bool) -> State:
         """That many steps; with ``stop``, fewer if all samples are done before."""
         assert isinstance(evaluate, TensorFunction)
-        mine = (*self.evaluate.tensors(), *self.state.tensors())
-        for a, b in zip(mine, (*evaluate.tensors(), *state.tensors()), strict=True):
-            a.copy_(b)
+        mine = [*self.evaluate.tensors(), *self.state.tensors()]
+        torch._foreach_copy_(mine, [*evaluate.tensors(), *state.tensors()])
         for taken in range(1, steps + 1):
             self.replay()
             if stop and taken % LOOK_EVERY == 0 and bool(self.state.done.all()):
