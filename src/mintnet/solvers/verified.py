@@ -14,6 +14,7 @@ float64 and the result is rounded; if that does not pass either, the sample is n
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ class InFloat64(TorchFunctionMode):
 
 
 LARGE = 2e7
-"""Multiplications of a sample from which on torch's float64 convolutions are slow on a CPU."""
+"""Multiplications of a sample from which on torch's float64 convolutions are slow."""
 
 
 def masked_conv2d(
@@ -66,9 +67,10 @@ def masked_conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """torch's conv2d, faster for large masked float64 weights on a CPU: taps of 0 are left out.
+    """torch's conv2d, faster for large masked float64 weights: a tap is a product of matrices.
 
-    With the image as one long row, a tap is a product of matrices at an offset.
+    The image is one long row, so that a tap is an offset. On a CPU, taps of 0 are left out; on a
+    GPU, to find them would take longer.
 
     Examples:
         >>> x, weight = torch.randn(2, 64, 30, 30).double(), torch.randn(64, 64, 3, 3).double()
@@ -78,23 +80,22 @@ def masked_conv2d(
     """
     plain = groups == 1 and all(step in (1, (1, 1)) for step in (stride, dilation))
     large = x.dim() == 4 and weight.numel() * x.shape[-2:].numel() >= LARGE
-    if not (plain and large) or x.is_cuda or isinstance(padding, str):
+    if not (plain and large) or isinstance(padding, str):
         return torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
     down, across = (padding, padding) if isinstance(padding, int) else padding
     height, width = (n + 2 * p for n, p in zip(x.shape[2:], (down, across), strict=True))
     flat = F.pad(x, (across, across, down, down + 1)).flatten(2)
     rows = height - weight.shape[2] + 1
     found = []
-    for block in weight.split(-(-len(weight) // 4)):
+    for block in weight.split(len(weight) if x.is_cuda else -(-len(weight) // 4)):
         y = x.new_zeros(len(x), len(block), rows * width)
-        for tap, used in enumerate((block != 0).any(0).flatten(1).T):
-            seen = used.nonzero().flatten()
-            if len(seen):
-                channels = slice(int(seen[0]), int(seen[-1]) + 1)
-                down, across = divmod(tap, weight.shape[3])
-                begin = down * width + across
-                part = flat[:, channels, begin : begin + rows * width]
-                y.baddbmm_(block[:, channels, down, across].expand(len(x), -1, -1), part)
+        for down, across in product(range(weight.shape[2]), range(weight.shape[3])):
+            channels, begin = slice(None), down * width + across
+            if not x.is_cuda:
+                used = (block[:, :, down, across] != 0).any(0).nonzero().flatten().tolist()
+                channels = slice(used[0], used[-1] + 1) if used else slice(0)
+            part = flat[:, channels, begin : begin + rows * width]
+            y.baddbmm_(block[:, channels, down, across].expand(len(x), -1, -1), part)
         found.append(y)
     whole: Tensor = torch.cat(found, 1).unflatten(2, (rows, width))
     whole = whole[..., : width - weight.shape[3] + 1]
