@@ -8,7 +8,7 @@ It computes what `MintLayer` and `RealNVPCoupling` compute, with these differenc
   gathered and scattered taps; of a single channel only the taps that the mask leaves;
 - convolutions and slope mixing, a product with a block-diagonal matrix, run in ``dtype`` (bf16);
   t·x, the sums of slopes, their logarithm and the log-determinant stay in float32;
-- functions are compiled, once for each shape; what is cheap is computed again in the backward pass.
+- functions are compiled, once for each shape.
 """
 
 import functools
@@ -26,7 +26,6 @@ from mintnet.flows.couplings import HalfNetwork
 
 ALIGNMENT = {"cpu": 16}  # hidden widths are padded to a multiple of it, elsewhere of 64
 GATHERED = 16  # the most channels for which the first and last convolution are matrix products
-KEPT = 0.5  # the share of what a backward pass needs that is kept, the rest is computed again
 
 
 class Prepared(NamedTuple):
@@ -136,17 +135,8 @@ def _compiled(function: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
     """A function of this module compiled, made when it is first asked for."""
     if not wanted:
         return function
-    import torch._functorch.config  # takes its time
-
     torch._dynamo.config.cache_size_limit = 64
-    made = torch.compile(function, dynamic=False)
-
-    @functools.wraps(function)
-    def with_little_kept(*args: Any) -> Any:
-        with torch._functorch.config.patch(activation_memory_budget=KEPT):
-            return made(*args)
-
-    return with_little_kept
+    return torch.compile(function, dynamic=False)
 
 
 def mint_layer(
