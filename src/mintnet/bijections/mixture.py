@@ -202,7 +202,7 @@ class MixtureMap(MonotoneMap):
         if shifts:  # (blocks, A, K, n·B): the same for all n places of a sample
             places = prediction.shape[1] // shifts[0].shape[-1]
             at_level = shifts[0][:, at].repeat(1, 1, 1, places)
-        return network.mixture(network.features(convolve, at_level), prediction, t[at, 0])
+        return network.mixture(network.features(convolve, at_level, -2), prediction, t[at, 0])
 
     def __str__(self) -> str:
         return "a mixture of logistics"

@@ -159,28 +159,30 @@ class MixtureNetwork(nn.Module):
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Raw parameters. Shapes: (batch, C, H, W) → (batch, C, 3·M, H·W); of vectors H·W = 1."""
-        shifts, places = self.context_shifts(context), math.prod(x.shape[2:])
+        shifts, (batch, _, *sides) = self.context_shifts(context), x.shape
 
         def convolve(index: int, u: Tensor | None) -> Tensor:
-            u = x if u is None else u.reshape(x.shape[0], u.shape[1] * u.shape[2], *x.shape[2:])
+            u = x if u is None else u.reshape(batch, *sides, -1).movedim(-1, 1)
             y: Tensor = self.convolutions[index](u)
-            return y.reshape(x.shape[0], self.channels, y.shape[1] // self.channels, places)
+            return y.movedim(1, -1).reshape(batch, math.prod(sides), self.channels, -1)
 
-        return self.features(convolve, None if shifts is None else shifts[..., None])
+        # Channels are last, as in the memory of the fast path: gradients then need no other layout.
+        raw = self.features(convolve, None if shifts is None else shifts[:, :, None], -1)
+        return raw.movedim(1, -1)
 
-    def features(self, convolve: Convolve, shifts: Tensor | None) -> Tensor:
+    def features(self, convolve: Convolve, shifts: Tensor | None, axis: int) -> Tensor:
         """The network, on whole images or on one level of them.
 
-        Features have the K copies of a channel on the last axis but one; what else there is, the
-        caller's ``convolve`` decides. ``shifts`` has V c of each block in the same layout.
+        ``axis`` is that of the K copies of a channel; what else there is, the caller's ``convolve``
+        decides. ``shifts`` has V c of each block in the same layout.
         """
         h = convolve(0, None)
         for block in range(self.blocks):
-            inside = convolve(2 * block + 1, normalized(h))
+            inside = convolve(2 * block + 1, normalized(h, axis))
             inside = F.silu(inside if shifts is None else inside + shifts[block])
-            update, gate = convolve(2 * block + 2, inside).chunk(2, -2)
+            update, gate = convolve(2 * block + 2, inside).chunk(2, axis)
             h = h + update * torch.sigmoid(gate)
-        return convolve(2 * self.blocks + 1, F.silu(normalized(h)))
+        return convolve(2 * self.blocks + 1, F.silu(normalized(h, axis)))
 
     @torch.no_grad()
     def initialize(self, x: Tensor) -> None:
@@ -260,7 +262,7 @@ class MaskedConvolution(nn.Module):
         return F.conv2d(x, weight[:, :, self.rows], self.bias, padding=(0, self.padding[0]))
 
 
-def normalized(h: Tensor) -> Tensor:
+def normalized(h: Tensor, axis: int) -> Tensor:
     """h over its root mean square among the copies of each channel and pixel."""
     exact = torch.promote_types(h.dtype, torch.float32)  # sums of squares in float32 at least
-    return h * torch.rsqrt(h.square().mean(-2, keepdim=True, dtype=exact) + EPS).to(h.dtype)
+    return h * torch.rsqrt(h.square().mean(axis, keepdim=True, dtype=exact) + EPS).to(h.dtype)
