@@ -50,7 +50,7 @@ def test_labels_classify_by_bayes_rule() -> None:
     mixed = flow.log_prob(IMAGES, labels=torch.tensor([2, 1, 0, 0, 2]))
     torch.testing.assert_close(mixed[1], each[1, 1])
     assert flow.sample(4, seed=0, labels=2).shape == (4, 1, 4, 4)
-    assert not torch.equal(flow.sample(4, seed=0, labels=2), flow.sample(4, seed=0, labels=0))
+    assert not torch.equal(flow.sample(8, seed=0, labels=1), flow.sample(8, seed=0, labels=0))
 
 
 def test_labels_that_do_not_fit(raises_with) -> None:  # type: ignore[no-untyped-def]

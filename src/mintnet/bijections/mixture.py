@@ -68,7 +68,7 @@ class MixtureLayer(TriangularBijection):
         check_size(size, vectors=True)
         self.event_shape, self.filters = (channels, *size), filters
         self.ordering = Ordering(upper)
-        options = filters, blocks, components, upper, context, not size
+        options = filters, size, blocks, components, upper, context
         self.network = MixtureNetwork(channels, *options)
         raw_t = math.log(math.expm1(0.01 - T_FLOOR))
         self.raw_t = nn.Parameter(torch.full((channels, *(1 for _ in size)), raw_t))
@@ -177,7 +177,10 @@ class MixtureMap(MonotoneMap):
         network, groups = self.layer.network, self.layer.event_shape[0]
         kind = Convolution if len(self.layer.event_shape) == 3 else Dense
         masked = [*network.convolutions, network.linear]
-        return [kind(m.weight * m.mask, m.bias, groups, self.ordering) for m in masked]
+        biases = [network.first_bias, *(m.bias for m in masked[1:])]
+        weights = (m.weight * m.mask for m in masked)
+        pairs = zip(weights, biases, strict=True)
+        return [kind(weight, bias, groups, self.ordering) for weight, bias in pairs]
 
     @property
     def reads_input(self) -> tuple[int, ...]:  # type: ignore[override]

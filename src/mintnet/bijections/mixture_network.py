@@ -106,35 +106,41 @@ class MixtureNetwork(nn.Module):
 
         n = h / rms(h),   (u, g) = W² ⊛ silu(W¹ ⊛ n + V c),   h ← h + u · σ(g)
 
-    where c is the context of a sample, if there is one. Beside the network there is a linear
-    prediction ℓ of each entry from its strict neighbours. Arguments are those of `MixtureLayer`;
-    ``dense`` is for vectors of C entries instead of images.
+    where c is the context of a sample, if there is one. The first convolution has a bias for each
+    row and for each column as well, so that the network knows where in the image it is. Beside it
+    there is a linear prediction ℓ of each entry from its strict neighbours. Arguments are those of
+    `MixtureLayer`.
     """
 
     shifts: nn.Parameter | None
+    row_bias: nn.Parameter | None
+    column_bias: nn.Parameter | None
 
     def __init__(
         self,
         channels: int,
         filters: int,
+        size: tuple[int, int] | tuple[()],
         blocks: int,
         components: int,
         upper: bool,
         context: int = 0,
-        dense: bool = False,
     ) -> None:
         super().__init__()
         self.channels, self.filters, self.blocks = channels, filters, blocks
         self.components, self.upper, self.context = components, upper, context
-        wide, point = (None, None) if dense else (3, 1)  # kernel sizes
+        wide, point = (3, 1) if size else (None, None)  # kernel sizes
         convolutions = [MaskedConvolution(channels, filters, 1, wide, upper, strict=True)]
         for _ in range(blocks):
             convolutions.append(MaskedConvolution(channels, filters, filters, wide, upper))
             convolutions.append(MaskedConvolution(channels, 2 * filters, filters, wide, upper, 0.1))
         head = MaskedConvolution(channels, 3 * components, filters, point, upper, 0.02)
         convolutions.append(head)
-        if dense:  # after the normalization, one number without a bias has its sign alone
+        if not size:  # after the normalization, one number without a bias has its sign alone
             nn.init.normal_(convolutions[0].bias)
+        for name, side in zip(("row_bias", "column_bias"), size or (None, None), strict=True):
+            bias = None if side is None else nn.Parameter(torch.zeros(channels * filters, side))
+            self.register_parameter(name, bias)
         self.convolutions: list[MaskedConvolution]
         self.convolutions = nn.ModuleList(convolutions)  # type: ignore[assignment]
         shifts = nn.Parameter(torch.zeros(blocks, channels * filters, context)) if context else None
@@ -143,6 +149,14 @@ class MixtureNetwork(nn.Module):
         with torch.no_grad():  # components spread over some units of their own scale
             bias = convolutions[-1].bias.view(channels, 3, components)
             bias[:, 1] = 0.05 * torch.linspace(-1, 1, components)
+
+    @property
+    def first_bias(self) -> Tensor:
+        """That of the first convolution, (C·K, H, W), of vectors (C·K,)."""
+        bias = self.convolutions[0].bias
+        if self.row_bias is None or self.column_bias is None:
+            return bias
+        return bias[:, None, None] + self.row_bias[:, :, None] + self.column_bias[:, None]
 
     def context_shifts(self, context: Tensor | None) -> Tensor | None:
         """V c of each block, (blocks, batch, C, K), from context of shape (batch, features)."""
@@ -162,9 +176,12 @@ class MixtureNetwork(nn.Module):
         shifts, (batch, _, *sides) = self.context_shifts(context), x.shape
 
         def convolve(index: int, u: Tensor | None) -> Tensor:
-            u = x if u is None else u.reshape(batch, *sides, -1).movedim(-1, 1)
-            y: Tensor = self.convolutions[index](u)
-            return y.movedim(1, -1).reshape(batch, math.prod(sides), self.channels, -1)
+            if u is not None:
+                u = u.reshape(batch, *sides, u.shape[2] * u.shape[3]).movedim(-1, 1)
+            bias = self.first_bias if index == 0 else None
+            y: Tensor = self.convolutions[index](x if u is None else u, bias)
+            copies = y.shape[1] // self.channels
+            return y.movedim(1, -1).reshape(batch, math.prod(sides), self.channels, copies)
 
         # Channels are last, as in the memory of the fast path: gradients then need no other layout.
         raw = self.features(convolve, None if shifts is None else shifts[:, :, None], -1)
@@ -252,14 +269,18 @@ class MaskedConvolution(nn.Module):
         self.weight = nn.Parameter(gain * torch.randn(mask.shape) * mask / fan_in.sqrt())
         self.bias = nn.Parameter(torch.zeros(len(mask)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        weight = self.weight * self.mask
+    def forward(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Its image, with another bias, (C·K_out, H, W), in the place of its own if it is given."""
+        weight, bias = self.weight * self.mask, self.bias if bias is None else bias
         if weight.dim() == 2:
-            return F.linear(x, weight, self.bias)
+            return F.linear(x, weight, bias)
+        own = bias if bias.dim() == 1 else None
         if len(set(self.padding)) == 1:
-            return F.conv2d(x, weight, self.bias, padding=self.padding[0])
-        x = F.pad(x, (0, 0, *self.padding[2:]))
-        return F.conv2d(x, weight[:, :, self.rows], self.bias, padding=(0, self.padding[0]))
+            y = F.conv2d(x, weight, own, padding=self.padding[0])
+        else:
+            x = F.pad(x, (0, 0, *self.padding[2:]))
+            y = F.conv2d(x, weight[:, :, self.rows], own, padding=(0, self.padding[0]))
+        return y if own is not None else y + bias.to(y.dtype)
 
 
 def normalized(h: Tensor, axis: int) -> Tensor:

@@ -18,7 +18,8 @@ from mintnet.calculus.quantity import Function, Q
 class LinearMap(ABC):
     """v ↦ W v + b with a triangular W, its mask applied already.
 
-    ``groups`` is the number of channels (or features) of the input of the whole function.
+    ``groups`` is the number of channels (or features) of the input of the whole function. The bias
+    has one entry for each output channel, (G · out,), or one for each place, (G · out, H, W).
     """
 
     weight: Tensor
@@ -34,7 +35,7 @@ class LinearMap(ABC):
         image = self.apply(data, self.weight)
         if self.bias is None:
             return image
-        return image + self.bias.to(data.dtype).reshape(-1, *(1,) * (data.dim() - 2))
+        return image + self.bias.to(data.dtype)[(..., *(None,) * (data.dim() - 1 - self.bias.dim()))]
 
     @abstractmethod
     def mask(self) -> Tensor:

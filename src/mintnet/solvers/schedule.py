@@ -150,7 +150,9 @@ class LevelCache:
         self.taps = linear.weight.shape[-1] if isinstance(linear, Convolution) else 1
         self.diagonal = linear.diagonal().contiguous()
         """Weights between copies of an entry's own coordinate, (C, K_out, K_in)."""
-        self.bias = None if linear.bias is None else linear.bias.reshape(groups, -1, 1)
+        bias = linear.bias
+        self.bias = None if bias is None else bias.reshape(groups, copies_out, -1)
+        """(C, K_out, 1), or (C, K_out, H · W) where each place has its own."""
         weight = linear.weight.reshape(groups, copies_out, groups, self.copies_in, -1)
         self.weight = weight.transpose(3, 4).contiguous()  # C, K_out, C, taps, K_in
         self.rows = like.new_zeros(groups * height * width * self.copies_in, self.batch)
@@ -180,7 +182,13 @@ class LevelCache:
         count, places = level.places.shape
         seen = self.rows.index_select(0, rows)
         known = self._columns[key] @ seen.reshape(count, len(columns), places * self.batch)
-        return known if self.bias is None else known + self.bias[level.channels]
+        if self.bias is None:
+            return known
+        bias = self.bias[level.channels]
+        if (size := bias.shape[2]) > 1:
+            at = self.schedule.entries(self.device)[number].reshape(count, 1, places) % size
+            bias = bias.gather(2, at.expand(-1, bias.shape[1], -1)).repeat_interleave(self.batch, 2)
+        return known + bias
 
     def keep(self, value: Tensor, number: int) -> None:
         """Write the input of a level, (A, K_in, n·B), to where later levels look for it."""
