@@ -76,8 +76,14 @@ class Mixture(NamedTuple):
     def invert(self, y: Tensor, steps: int = 40) -> Tensor:
         """x with value y: Newton's method inside the bracket, halving it where that is slow.
 
-        On a GPU all steps are taken and nothing is read back, so that a CUDA graph can hold them.
+        On a GPU one kernel does this, of Triton. Where that cannot be used, all steps are taken
+        there. Nothing is read back, so that a CUDA graph can hold either.
         """
+        if y.is_cuda:
+            from mintnet.bijections import mixture_kernel  # it imports Triton
+
+            if mixture_kernel.can_invert(self, y):
+                return mixture_kernel.invert_on_gpu(self, y)
         low, high = self.bracket(y)
         x = low + (high - low) / 2
         last, eps = torch.full_like(y, float("inf")), torch.finfo(y.dtype).eps
