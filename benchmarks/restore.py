@@ -53,8 +53,8 @@ def others(image: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
         weight, h, patch, distance = SETTINGS[len(image)]
         smooth: Any = denoise_tv_chambolle
         found = {"total variation": smooth(pixels, weight=weight, channel_axis=-1)}
-        windows = {"patch_size": patch, "patch_distance": distance, "fast_mode": False}
-        windows |= {"h": h * SIGMA, "sigma": SIGMA, "channel_axis": -1}
+        windows: dict[str, Any] = {"patch_size": patch, "patch_distance": distance}
+        windows |= {"fast_mode": False, "h": h * SIGMA, "sigma": SIGMA, "channel_axis": -1}
         found["non-local means"] = denoise_nl_means(pixels, **windows)
     back = {
         name: torch.from_numpy(np.clip(x, 0, 1).reshape(pixels.shape) * 255)

@@ -11,7 +11,7 @@ from torch import Tensor
 from mintnet import Auto, FixedPoint, MintLayer, MixtureLayer, Wavefront
 from mintnet.bijections.mixture import T_FLOOR, MixtureMap
 from mintnet.bijections.mixture_network import Mixture
-from mintnet.solvers.monotone import MonotoneWalk
+from mintnet.solvers.monotone import LevelWalk
 from mintnet.solvers.schedule import LevelCache
 from registry import away_from_zero
 
@@ -101,7 +101,7 @@ def test_a_captured_walk_serves_every_layer_of_its_shape() -> None:
     x = torch.randn(3, 2, 4, 4)
     z = second(x)[0]
     functions = [MixtureMap(layer) for layer in (first, second)]
-    walk = MonotoneWalk(functions[0], first(x)[0])
+    walk = LevelWalk(functions[0], first(x)[0])
     found = walk.replayed(functions[1], z)
     torch.testing.assert_close(found, x, rtol=1e-4, atol=1e-4)
     again = walk.replayed(functions[0], first(x)[0])

@@ -27,7 +27,7 @@ from mintnet.models import Flow
 from mintnet.models.batches import Progress
 from mintnet.precision import true_float32
 from mintnet.solvers import REMEDY, Solution, Wavefront
-from mintnet.solvers.monotone import MonotoneWalk
+from mintnet.solvers.monotone import LevelWalk
 from mintnet.solvers.solution import checked
 from mintnet.solvers.verified import verified
 
@@ -55,7 +55,7 @@ def particles(
     assert isinstance(layer, MixtureLayer)
     x = torch.zeros(count, *flow.shape, dtype=flow.dtype, device=flow.device)
     function, logs = MixtureMap(layer, context), x.new_zeros(sizes, dtype=torch.float64)
-    walk, (x, z) = MonotoneWalk(function, x, context), x.flatten(1).T.repeat(2, 1, 1)
+    walk, (x, z) = LevelWalk(function, x, context), x.flatten(1).T.repeat(2, 1, 1)
     half = torch.arange(2 * flow.levels + 1, device=z.device).double() / (2 * flow.levels)
     edges = flow.pixels.value(half[None, ::2])[0]  # of grey levels, as the layer sees them
     edges[0], edges[-1], likelihood = -math.inf, math.inf, half.new_ones(len(z), 1)
@@ -68,7 +68,7 @@ def particles(
     for _ in walk.schedule.levels:  # known entries count if they depend on others
         counted = (counted + F.conv2d(counted, sees, padding=1)).clamp(max=1)
     for number, level in enumerate(walk.schedule.levels):
-        entries, convolve = walk.entries[number], partial(walk.convolve, number)
+        entries, convolve = walk.entries(number), partial(walk.convolve, number)
         mixture = function.mixtures(convolve, walk.constants, level.channels)
         each, repeated = level.entries.flatten().unique(return_inverse=True)
         u = torch.rand(2, len(each), count, 1, generator=generator, dtype=torch.float64)
@@ -88,7 +88,7 @@ def particles(
         found = mixture.invert(drawn.view(len(level.entries), -1))
         x[entries] = found.reshape(-1, count)
         for index in function.reads_input:
-            walk.caches[index].keep(found[:, None], number)
+            walk.keep(number, index, found[:, None])
         again = (repeated[:, None] == repeated).tril(-1).any(1)  # rectangles repeat some entries
         gain = sums[(counted.flatten()[entries] > 0) & ~again.to(z.device), :, -1]
         logs = logs + gain.log().sum(0).view_as(logs)

@@ -1,6 +1,10 @@
 """The Mint layer (Eq. 2) and its pairing."""
 
+from __future__ import annotations
+
 import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +17,10 @@ from mintnet.bijections.triangular import Q, TriangularBijection
 from mintnet.calculus import Convolution, Ordering, conv_mask
 from mintnet.calculus.linear import constrained
 from mintnet.calculus.masks import check_kernel_size, check_positive, check_size
+from mintnet.solvers import System
+
+if TYPE_CHECKING:
+    from mintnet.bijections.mint_kernel import MintLevels
 
 T_FLOOR = 1e-2
 """The least t: small enough to bind nothing in trained models, large enough for a bracket."""
@@ -134,6 +142,18 @@ class MintLayer(TriangularBijection):
         """The layer in channel blocks; None for a single channel."""
         several = self.channels > 1
         return MintBlocks(self.evaluator(), self.name, self.ordering) if several else None
+
+    def system(self) -> System:
+        return replace(super().system(), levels=self.levels)
+
+    def levels(self, x: Tensor) -> MintLevels | None:
+        """The layer level by level, for x on a GPU where that has a kernel."""
+        if not x.is_cuda:
+            return None
+        from mintnet.bijections.mint_kernel import MintLevels  # it imports Triton
+
+        found = MintLevels(self.evaluator(), self.ordering)
+        return found if found.can_solve(x) else None
 
     def start(self, z: Tensor) -> Tensor:
         """x₀ = z / t, as in the paper."""

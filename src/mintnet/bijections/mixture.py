@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 from mintnet.bijections.mixture_network import LEAST_LOG_SCALE, SLOW, Mixture, MixtureNetwork
 from mintnet.bijections.triangular import Q, TriangularBijection
 from mintnet.calculus import Convolution, Dense, LinearMap, Ordering
-from mintnet.calculus.conditioner import Convolve, MonotoneMap
+from mintnet.calculus.conditioner import Convolve, MonotoneMap, Walk
 from mintnet.calculus.interval import Interval
 from mintnet.calculus.masks import check_positive, check_size
 from mintnet.solvers import Evaluate, System
@@ -101,6 +102,9 @@ class MixtureLayer(TriangularBijection):
         value, slope = mixture.value_and_slope(_places(x))
         return value.view_as(x), slope.view_as(x)
 
+    def system(self) -> System:
+        return replace(super().system(), levels=lambda x: MixtureMap(self))
+
     def require_proof(self) -> None:
         """Nothing to ask: diag J ≥ t > 0 whatever the weights are."""
 
@@ -140,7 +144,8 @@ class GivenContext(TriangularBijection):
         return GivenContext(self.layer, self.context[chosen])
 
     def system(self) -> System:
-        return replace(super().system(), evaluate=self.layer.value_and_slope, context=self.context)
+        system = replace(super().system(), levels=lambda x: MixtureMap(self.layer, self.context))
+        return replace(system, evaluate=self.layer.value_and_slope, context=self.context)
 
     def start(self, z: Tensor) -> Tensor:
         return self.layer.start(z)
@@ -192,10 +197,9 @@ class MixtureMap(MonotoneMap):
         t = self.layer.t.reshape(-1, 1, 1)
         return (t,) if shifts is None else (t, shifts.movedim(1, 3))
 
-    def solve_level(
-        self, convolve: Convolve, constants: tuple[Tensor, ...], target: Tensor, channels: slice
-    ) -> Tensor:
-        return self.mixtures(convolve, constants, channels).invert(target)
+    def solve_level(self, walk: Walk, level: int, target: Tensor) -> Tensor:
+        convolve = partial(walk.convolve, level)
+        return self.mixtures(convolve, walk.constants, walk.channels(level)).invert(target)
 
     def mixtures(self, convolve: Convolve, constants: tuple[Tensor, ...], at: slice) -> Mixture:
         """Those of the entries of one level, (A, n·B), in the channels of a slice."""

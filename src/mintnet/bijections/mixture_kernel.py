@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -71,13 +72,19 @@ def _builds(components: int, dtype: torch.dtype, device: torch.device) -> bool:
 
     one = torch.ones(1, dtype=dtype, device=device)
     wide = one.expand(1, components)
+    mixture = Mixture(wide, wide, wide, one, one)
+    return builds(lambda: invert_on_gpu(mixture, one), "mixtures are inverted")
+
+
+def builds(trial: Callable[[], object], what: str) -> bool:
+    """Whether a kernel compiles and runs; if not, why is logged once."""
     try:
-        invert_on_gpu(Mixture(wide, wide, wide, one, one), one)
+        trial()
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # of Triton, of the compiler or of the driver
         reason = str(error).split("\n")[0]
-        _log.warning("mixtures are inverted without Triton, slower (%s)", reason)
+        _log.warning("%s without Triton, slower (%s)", what, reason)
         return False
     return True
 

@@ -145,8 +145,8 @@ class MixtureNetwork(nn.Module):
         if not size:  # after the normalization, one number without a bias has its sign alone
             nn.init.normal_(convolutions[0].bias)
         for name, side in zip(("row_bias", "column_bias"), size or (None, None), strict=True):
-            bias = None if side is None else nn.Parameter(torch.zeros(channels * filters, side))
-            self.register_parameter(name, bias)
+            start = None if side is None else torch.zeros(channels * filters, side)
+            self.register_parameter(name, None if start is None else nn.Parameter(start))
         self.convolutions: list[MaskedConvolution]
         self.convolutions = nn.ModuleList(convolutions)  # type: ignore[assignment]
         shifts = nn.Parameter(torch.zeros(blocks, channels * filters, context)) if context else None

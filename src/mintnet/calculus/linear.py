@@ -35,7 +35,9 @@ class LinearMap(ABC):
         image = self.apply(data, self.weight)
         if self.bias is None:
             return image
-        return image + self.bias.to(data.dtype)[(..., *(None,) * (data.dim() - 1 - self.bias.dim()))]
+        return (
+            image + self.bias.to(data.dtype)[(..., *(None,) * (data.dim() - 1 - self.bias.dim()))]
+        )
 
     @abstractmethod
     def mask(self) -> Tensor:

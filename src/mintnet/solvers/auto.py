@@ -15,6 +15,10 @@ from mintnet.solvers.wavefront import Wavefront
 WORK_PER_LEVEL = {"cpu": 1.2e8, "cuda": 1.6e11}
 """Operations that take as long as the overhead of one level of the wavefront: 1 to 3.5 ms measured
 on one core that does 74 GFLOP/s; on an H200 some 8 ms of launches at 20 TFLOP/s."""
+WORK_PER_CAPTURED_LEVEL = 4e9
+"""The same where the levels are one CUDA graph: about 0.2 ms."""
+WAVEFRONT_FIRST = 16
+"""On a GPU a captured wavefront that costs no more evaluations than this comes before steps."""
 WORK_OF_BLOCKS = {"cpu": 0.0, "cuda": 8e9}
 """Operations of a step, for all samples, from which on channel blocks pay: on a GPU, launching the
 steps of four blocks takes longer than those that the blocks save in a small layer."""
@@ -33,9 +37,11 @@ BISECTABLE = 512
 class Auto(Solver):
     """Safeguarded Newton steps, then the wavefront for the samples that are left, then bisection.
 
+    0. On a GPU, the wavefront where a CUDA graph of it costs few evaluations (`WAVEFRONT_FIRST`).
     1. Damped steps of Algorithm 1 with α = 1: channel block after channel block where the layer
-       has several channels and enough work (`WORK_OF_BLOCKS`), then of the whole layer. A sample goes on while it promises to be
-       done before the wavefront would be, both counted in operations (`wavefront_cost`).
+       has several channels and enough work (`WORK_OF_BLOCKS`), then of the whole layer. A sample
+       goes on while it promises to be done before the wavefront would be, both counted in
+       operations (`wavefront_cost`).
     2. What is left goes to the wavefront, which is exact; where the structure has none, to as many
        steps as there are coordinates, after which a triangular system has ended.
     3. What rounding has left is polished by a few steps; then small samples go to bisection.
@@ -45,10 +51,13 @@ class Auto(Solver):
     """
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
-        cost, device = wavefront_cost(system, z), z.device.type
-        pays = system.work * len(z) >= WORK_OF_BLOCKS.get(device, 0.0)
+        captured = z.is_cuda and system.levels(z) is not None
+        cost = wavefront_cost(system, z, captured)
+        pays = system.work * len(z) >= WORK_OF_BLOCKS.get(z.device.type, 0.0)
         blocks = system.blocks() if pays else None
-        if blocks is None:
+        if captured and cost is not None and cost <= WAVEFRONT_FIRST:
+            solution = Wavefront()._solve(system, z, scale)
+        elif blocks is None:
             solution = _newton(cost, 1)._solve(system, z, scale)
         else:
             start, before = _block_by_block(blocks, cost, z, scale)
@@ -67,13 +76,14 @@ class Auto(Solver):
         return solution
 
 
-def wavefront_cost(system: System, z: Tensor) -> float | None:
+def wavefront_cost(system: System, z: Tensor, captured: bool = False) -> float | None:
     """What the wavefront costs, in evaluations of f; None where nothing is known of either."""
     if system.work == 0 or z.dim() not in (2, 4):
         return None
     c, h, w = (*z.shape[1:], 1, 1)[:3]
     levels: int = 4 * (c - 1) + 2 * (h - 1) + w if z.dim() == 4 else c
-    overhead = levels * WORK_PER_LEVEL.get(z.device.type, WORK_PER_LEVEL["cpu"])
+    each = WORK_PER_LEVEL.get(z.device.type, WORK_PER_LEVEL["cpu"])
+    overhead = levels * (WORK_PER_CAPTURED_LEVEL if captured else each)
     return WAVEFRONT_PASSES + overhead / (system.work * len(z))
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mintnet import graphs
 from mintnet.calculus import Ordering
+from mintnet.calculus.conditioner import LevelMap
 from mintnet.precision import true_float32
 from mintnet.solvers.solution import Solution, merged, unsolved
 from mintnet.solvers.verified import TOLERANCES, verified
@@ -36,7 +37,8 @@ class System:
 
     ``evaluate`` is x ↦ (f(x), diag J(x)), which takes the ``context`` beside x, one row a sample,
     if there is any; ``start`` is z ↦ x₀. ``expression`` gives the trace of f for solvers that
-    follow its structure, and ``blocks`` gives f in channel blocks where it has them.
+    follow its structure, ``blocks`` gives f in channel blocks where it has them, and ``levels`` a
+    map that solves level by level, where there is one for x of a dtype on a device.
     ``slope_floor`` gives a lower bound of |diag J| (0 if none is known) and the sign of diag J, of
     the shape of one sample or of one number. ``work`` is how many multiplications and additions one
     ``evaluate`` takes for one sample, roughly; 0 if that is not known.
@@ -49,6 +51,7 @@ class System:
     expression: Callable[[], Any] | None = None
     slope_floor: Callable[[], tuple[Tensor, Tensor]] = lambda: (torch.zeros(()), torch.ones(()))
     blocks: Callable[[], ChannelBlocks | None] = lambda: None
+    levels: Callable[[Tensor], LevelMap | None] = lambda x: None
     work: float = 0.0
     context: Tensor | None = None
 

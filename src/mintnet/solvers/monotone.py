@@ -1,15 +1,14 @@
-"""The wavefront of layers that are monotone in their own entry, given a deep masked network."""
+"""The wavefront of maps that solve the equations of a level by themselves."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from mintnet.calculus.conditioner import MonotoneMap
+from mintnet.calculus.conditioner import LevelMap
 from mintnet.calculus.linear import LinearMap
 from mintnet.graphs import capture, is_capturing
 from mintnet.solvers.base import StructureError
@@ -19,29 +18,27 @@ from mintnet.solvers.schedule import LevelCache, schedule
 MOST_WALKS = 16
 """Captured walks that are kept."""
 
-_walks: OrderedDict[Hashable, MonotoneWalk] = OrderedDict()
+_walks: OrderedDict[Hashable, LevelWalk] = OrderedDict()
 
 
-def walk_levels(
-    function: MonotoneMap, z: Tensor, context: Tensor | None = None
-) -> tuple[Tensor, int]:
+def walk_levels(function: LevelMap, z: Tensor, context: Tensor | None = None) -> tuple[Tensor, int]:
     """x with f(x) = z, level by level, and the number of levels.
 
     On a GPU the whole walk is captured as a CUDA graph at the first call, and replayed for all
     layers of the same shape: each call copies its weights and z into the memory of the graph.
     """
     if not z.is_cuda or is_capturing(z):
-        walk = MonotoneWalk(function, z, context)
+        walk = LevelWalk(function, z, context)
         return walk.run(), walk.depth
     shapes = tuple(tuple(linear.weight.shape) for linear in _convolutions(function, z))
     features = None if context is None else context.shape[1]
     kind = (type(function), function.ordering, shapes, features)
     key = (*kind, tuple(z.shape), z.dtype, z.device)
-    walk = recent(_walks, key, lambda: MonotoneWalk(function, z, context), MOST_WALKS)
+    walk = recent(_walks, key, lambda: LevelWalk(function, z, context), MOST_WALKS)
     return walk.replayed(function, z, context), walk.depth
 
 
-def _convolutions(function: MonotoneMap, z: Tensor) -> list[LinearMap]:
+def _convolutions(function: LevelMap, z: Tensor) -> list[LinearMap]:
     found = function.convolutions()
     if found is None or z.dim() not in (2, 4):
         raise StructureError(
@@ -51,14 +48,14 @@ def _convolutions(function: MonotoneMap, z: Tensor) -> list[LinearMap]:
     return found
 
 
-class MonotoneWalk:
-    """One pass over the levels: every activation of the network is computed once, at any depth.
+class LevelWalk:
+    """One pass over the levels: every activation of the map is computed once, at any depth.
 
-    With strict first convolutions, all that the network gives on a level follows from earlier
-    levels; what is left is one increasing equation for each entry, which the map inverts.
+    What convolutions see from earlier levels is known; what is left is one increasing equation for
+    each entry, which the map solves.
     """
 
-    def __init__(self, function: MonotoneMap, z: Tensor, context: Tensor | None = None) -> None:
+    def __init__(self, function: LevelMap, z: Tensor, context: Tensor | None = None) -> None:
         convolutions = _convolutions(function, z)
         channels, height, width = (*z.shape[1:], 1, 1)[:3]  # a vector has one place
         taps = (linear.weight.shape[-1] for linear in convolutions if z.dim() == 4)
@@ -68,8 +65,8 @@ class MonotoneWalk:
         self.caches = [LevelCache(linear, self.schedule, z) for linear in convolutions]
         self.function, self.z = function, z
         # On the device before the walk: a captured graph cannot read from the host.
-        self.entries = self.schedule.entries(z.device)
-        self.depth, self.constants = len(self.entries), function.constants(context)
+        self._entries = self.schedule.entries(z.device)
+        self.depth, self.constants = len(self._entries), function.constants(context)
         self._replay: Callable[[], Tensor] | None = None
 
     def run(self) -> Tensor:
@@ -77,26 +74,37 @@ class MonotoneWalk:
         x = torch.zeros_like(flat)
         for cache in self.caches:
             cache.clear()
-        for number, level in enumerate(self.schedule.levels):
-            entries = self.entries[number]
-            target = flat[entries].reshape(len(level.entries), -1)
-            convolve = partial(self.convolve, number)
-            found = self.function.solve_level(convolve, self.constants, target, level.channels)
+        for number, entries in enumerate(self._entries):
+            target = flat[entries].reshape(len(self.schedule.levels[number].entries), -1)
+            found = self.function.solve_level(self, number, target)
             x[entries] = found.reshape(-1, batch)
             for index in self.function.reads_input:
-                self.caches[index].keep(found[:, None], number)
+                self.keep(number, index, found[:, None])
         return x.T.reshape(self.z.shape)
 
-    def convolve(self, number: int, index: int, value: Tensor | None) -> Tensor:
-        """Convolution ``index`` on a level; None stands for x, not known yet."""
-        cache, level = self.caches[index], self.schedule.levels[number]
-        known = cache.known_part(number)
+    def channels(self, level: int) -> slice:
+        return self.schedule.levels[level].channels
+
+    def entries(self, level: int) -> Tensor:
+        return self._entries[level]
+
+    def known(self, level: int, index: int) -> Tensor:
+        return self.caches[index].known_part(level)
+
+    def diagonal(self, index: int) -> Tensor:
+        return self.caches[index].diagonal
+
+    def keep(self, level: int, index: int, value: Tensor) -> None:
+        self.caches[index].keep(value, level)
+
+    def convolve(self, level: int, index: int, value: Tensor | None) -> Tensor:
+        known = self.known(level, index)
         if value is None:
             return known
-        cache.keep(value, number)
-        return torch.baddbmm(known, cache.diagonal[level.channels], value)
+        self.keep(level, index, value)
+        return torch.baddbmm(known, self.diagonal(index)[self.channels(level)], value)
 
-    def replayed(self, function: MonotoneMap, z: Tensor, context: Tensor | None = None) -> Tensor:
+    def replayed(self, function: LevelMap, z: Tensor, context: Tensor | None = None) -> Tensor:
         """`run` with other weights and another z, by the CUDA graph of this walk."""
         if self._replay is None:
             self.z = self.z.clone()

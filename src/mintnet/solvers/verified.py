@@ -14,7 +14,6 @@ float64 and the result is rounded; if that does not pass either, the sample is n
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import torch
@@ -67,10 +66,9 @@ def masked_conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    """torch's conv2d, faster for large masked float64 weights: a tap is a product of matrices.
+    """torch's conv2d, faster for large masked float64 weights: taps of 0 are left out.
 
-    The image is one long row, so that a tap is an offset. On a CPU, taps of 0 are left out; on a
-    GPU, to find them would take longer.
+    With the image as one long row, a tap is a product of matrices at an offset.
 
     Examples:
         >>> x, weight = torch.randn(2, 64, 30, 30).double(), torch.randn(64, 64, 3, 3).double()
@@ -86,16 +84,17 @@ def masked_conv2d(
     height, width = (n + 2 * p for n, p in zip(x.shape[2:], (down, across), strict=True))
     flat = F.pad(x, (across, across, down, down + 1)).flatten(2)
     rows = height - weight.shape[2] + 1
-    found = []
-    for block in weight.split(len(weight) if x.is_cuda else -(-len(weight) // 4)):
+    found, blocks = [], weight.split(-(-len(weight) // 4))
+    used = [(block != 0).any(0).flatten(1).T for block in blocks]  # (taps, channels)
+    for block, channels_of_taps in zip(blocks, torch.stack(used).tolist(), strict=True):
         y = x.new_zeros(len(x), len(block), rows * width)
-        for down, across in product(range(weight.shape[2]), range(weight.shape[3])):
-            channels, begin = slice(None), down * width + across
-            if not x.is_cuda:
-                used = (block[:, :, down, across] != 0).any(0).nonzero().flatten().tolist()
-                channels = slice(used[0], used[-1] + 1) if used else slice(0)
-            part = flat[:, channels, begin : begin + rows * width]
-            y.baddbmm_(block[:, channels, down, across].expand(len(x), -1, -1), part)
+        for tap, channels in enumerate(channels_of_taps):
+            if True in channels:
+                seen = slice(channels.index(True), len(channels) - channels[::-1].index(True))
+                down, across = divmod(tap, weight.shape[3])
+                begin = down * width + across
+                part = flat[:, seen, begin : begin + rows * width]
+                y.baddbmm_(block[:, seen, down, across].expand(len(x), -1, -1), part)
         found.append(y)
     whole: Tensor = torch.cat(found, 1).unflatten(2, (rows, width))
     whole = whole[..., : width - weight.shape[3] + 1]

@@ -44,9 +44,11 @@ class Wavefront(Solver):
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         if system.expression is None:
             raise StructureError(f"{system.name} has no expression; use FixedPoint or Bisection")
-        root = system.expression()
+        root, levels = system.expression(), system.levels(z)
         evaluations = 2
-        if any(node.operation is Operation.CONDITION for node in root.nodes()):
+        if levels is not None:
+            value, steps = walk_levels(levels, z, system.context)
+        elif any(node.operation is Operation.CONDITION for node in root.nodes()):
             value, steps, depth = _walk_networks(system, root, z, scale)
             evaluations = depth + 1
         elif root.operation is Operation.MONOTONE and not root.sources[0].sources:
