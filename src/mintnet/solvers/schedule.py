@@ -63,7 +63,7 @@ class Schedule:
     def padded(self) -> tuple[int, int]:
         return self.shape[1] + 2 * self.radius, self.shape[2] + 2 * self.radius
 
-    @lru_cache(maxsize=8)  # noqa: B019 - schedules live as long as the program
+    @lru_cache(maxsize=32)  # noqa: B019 - schedules live as long as the program
     def entries(self, device: torch.device) -> list[Tensor]:
         return [level.entries.flatten().to(device) for level in self.levels]
 
@@ -74,7 +74,7 @@ class Schedule:
         order = entries.argsort(stable=True)
         return order[entries[order].diff(prepend=torch.tensor([-1])) > 0].to(device)
 
-    @lru_cache(maxsize=8)  # noqa: B019
+    @lru_cache(maxsize=32)  # noqa: B019
     def own_rows(self, copies: int, device: torch.device) -> list[Tensor]:
         """The rows of the cache that belong to the entries of each level, (A · K · n,)."""
         rows = []
@@ -85,7 +85,7 @@ class Schedule:
             rows.append(row.flatten().to(device))
         return rows
 
-    @lru_cache(maxsize=16)  # noqa: B019
+    @lru_cache(maxsize=32)  # noqa: B019
     def patches(self, taps: int, copies: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
         """What a kernel of that size sees from each level, by T taps that are not all masked.
 
@@ -156,6 +156,10 @@ class LevelCache:
         weight = linear.weight.reshape(groups, copies_out, groups, self.copies_in, -1)
         self.weight = weight.transpose(3, 4).contiguous()  # C, K_out, C, taps, K_in
         self.rows = like.new_zeros(groups * height * width * self.copies_in, self.batch)
+        # Held here, since a captured graph goes on reading them when the schedule has let them go.
+        self.entries = schedule.entries(self.device)
+        self.own_rows = schedule.own_rows(self.copies_in, self.device)
+        self.patches = schedule.patches(self.taps, self.copies_in, self.device)
         self._columns: dict[tuple[int, int], Tensor] = {}
 
     def clear(self) -> None:
@@ -174,7 +178,7 @@ class LevelCache:
     def known_part(self, number: int) -> Tensor:
         """The bias and what earlier levels contribute to a level, (A, K_out, n·B)."""
         level = self.schedule.levels[number]
-        rows, columns = self.schedule.patches(self.taps, self.copies_in, self.device)[number]
+        rows, columns = self.patches[number]
         key = (level.channels.start, level.channels.stop)
         if key not in self._columns:  # the weights of these channels, (A, K_out, T·K_in)
             part = self.weight[level.channels, :, level.seen].flatten(2)
@@ -186,11 +190,10 @@ class LevelCache:
             return known
         bias = self.bias[level.channels]
         if (size := bias.shape[2]) > 1:
-            at = self.schedule.entries(self.device)[number].reshape(count, 1, places) % size
+            at = self.entries[number].reshape(count, 1, places) % size
             bias = bias.gather(2, at.expand(-1, bias.shape[1], -1)).repeat_interleave(self.batch, 2)
         return known + bias
 
     def keep(self, value: Tensor, number: int) -> None:
         """Write the input of a level, (A, K_in, n·B), to where later levels look for it."""
-        rows = self.schedule.own_rows(value.shape[1], self.device)[number]
-        self.rows.index_copy_(0, rows, value.reshape(-1, self.batch))
+        self.rows.index_copy_(0, self.own_rows[number], value.reshape(-1, self.batch))
