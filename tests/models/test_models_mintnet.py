@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mintnet import Classifier, FixedPoint, InversionError, MintNet, ResNet
+from mintnet import Classifier, FixedPoint, InversionError, MintNet, MixtureLayer, ResNet
 from mintnet.models import Flow, MintNetConfig, ModelFileError, import_original
 from mintnet.models import flow as flow_module
 from mintnet.models.noise import uniform_noise
@@ -312,6 +312,8 @@ def test_what_a_density_model_refuses(raises_with) -> None:
         (lambda: flow.log_density(images * float("nan")), "finite"),
         (lambda: tiny_flow(4, 1).half().bits_per_dim(images.byte()), "float32", "float16"),
         (lambda: tiny_flow(4, 1).bfloat16().log_density(images.bfloat16()), "flow.float()"),
+        (lambda: tiny_flow(4, 1).half().net(images.half()), "float32 or float64", "float16"),
+        (lambda: tiny_flow(4, 1).log_density(images.double()), "float32", "float64"),
         (lambda: flow.decode(z, "auto", progress=print), "solver", "'auto'"),
         (lambda: flow.decode(z.flatten(1)), "(batch, 4, 2, 2)"),
         (lambda: flow.log_prob(images), "uint8", "float32"),
@@ -331,8 +333,9 @@ def test_what_a_density_model_refuses(raises_with) -> None:
 
 def test_likelihoods_are_in_float32_under_autocast() -> None:
     flow, images = tiny_flow(4, 1), torch.zeros(2, 1, 4, 4)
-    x = flow.dequantize(images.byte())
+    x, layer = flow.dequantize(images.byte()), MixtureLayer(1, 2, (4, 4))
     functions = (flow.log_density, lambda x: flow.net(x)[1], lambda x: flow.bits_per_dim(x.byte()))
+    functions += (lambda x: layer(x)[1],)
     for function in functions:
         with torch.autocast("cpu", torch.bfloat16):
             found = function(x)

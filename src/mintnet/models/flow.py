@@ -189,6 +189,7 @@ class Flow(Model):
         if transform is None:
             self._check_precision()
             check_input(x, self.shape, "log_density", self.pixels.domain)
+            self.net.check_dtype(x)
             with true_float32():
                 return self.log_density(x, self.given(context).transform)
         y, log_det_pixels = self.pixels.transform(x)
@@ -254,7 +255,7 @@ class Flow(Model):
         """z of the net's output shape, drawn on the CPU: from N(0, temperature²), mapped to q."""
         check(temperature, Annotated[float, (1e-6, 1e6)], "temperature")
         check(count, Count, "count")
-        check(seed, Seed | None, "seed")
+        seed = check(seed, Seed | None, "seed")
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         shape = self.net.output_shape or self.shape
         z = self.base.from_normal(torch.randn(count, *shape, generator=generator) * temperature)
