@@ -331,6 +331,14 @@ def test_what_a_density_model_refuses(raises_with) -> None:
         flow.sample(3, seed=0, solver=FixedPoint(max_steps=1))
 
 
+def test_likelihoods_that_are_not_finite_are_refused(raises_with) -> None:
+    flow, images = tiny_flow(4, 1), torch.zeros(2, 1, 4, 4)
+    flow.net.layers()[0].bias3.data.fill_(3e38)
+    for ask in (lambda: flow.bits_per_dim(images.byte()), lambda: flow.log_density(images + 0.5)):
+        with raises_with(ValueError, "NaN or infinite numbers for 2 of 2 samples"):
+            ask()
+
+
 def test_likelihoods_are_in_float32_under_autocast() -> None:
     flow, images = tiny_flow(4, 1), torch.zeros(2, 1, 4, 4)
     x, layer = flow.dequantize(images.byte()), MixtureLayer(1, 2, (4, 4))
