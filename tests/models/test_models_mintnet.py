@@ -269,7 +269,7 @@ def test_the_trained_model_inverts_end_to_end(trained) -> None:
 def test_any_number_of_samples_is_solved_in_batches() -> None:
     flow, told = tiny_flow(4, 1), []
     whole = flow.sample(7, seed=3)
-    batches = flow.sample(7, seed=3, batch_size=2, progress=lambda *now: told.append(now))
+    batches = flow.sample(7, seed=np.int64(3), batch_size=2, progress=lambda *now: told.append(now))
     assert torch.equal(whole, batches)
     layers = len(flow.net.layers())
     assert told == [(k, 4 * layers) for k in range(1, 4 * layers + 1)]
