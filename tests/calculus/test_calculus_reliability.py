@@ -1,6 +1,10 @@
 """What must not be proved, proofs that must not outlive a change, and slopes beyond float32."""
 
 import math
+from array import array
+from collections import deque
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -124,6 +128,42 @@ def test_no_proof_outlives_a_change(how: str) -> None:
             use(at)
 
 
+class Slots:
+    __slots__ = ("slope",)
+
+
+HELD, BAG, QUEUE, ROWS = Slots(), SimpleNamespace(slope=2.0), deque([2.0]), array("d", [2.0])
+HELD.slope = 2.0
+
+
+class Line(ca.Elementwise):
+    """k v, with k read anew each time."""
+
+    def __init__(self, read) -> None:
+        super().__init__()
+        self.read = read
+
+    def value_and_slope(self, v):
+        return self.read() * v, torch.full_like(v, self.read())
+
+
+@pytest.mark.parametrize(
+    ("read", "change"),
+    [
+        (lambda: HELD.slope, lambda: setattr(HELD, "slope", -1.0)),
+        (lambda: BAG.slope, lambda: setattr(BAG, "slope", -1.0)),
+        (lambda: QUEUE[0], lambda: QUEUE.appendleft(-1.0)),
+        (lambda: sum(ROWS[0] for _ in "a"), lambda: ROWS.__setitem__(0, -1.0)),
+    ],
+    ids=["slots", "global object", "deque", "array, in a generator"],
+)
+def test_no_proof_outlives_a_change_of_what_functions_read(read, change) -> None:
+    bijection = Composed(x + Line(read), (1,)).eval()
+    change()
+    with pytest.raises(NotProvedError):
+        bijection.inverse(torch.zeros(1, 1))
+
+
 def test_a_coupling_is_proved_again_when_its_network_is_replaced() -> None:
     layer = mn.NICECoupling((4,), "channel").eval()
     layer(torch.zeros(1, 4))
@@ -145,11 +185,14 @@ class Reads(ca.Conditioner):
         shifted = torch.cat([torch.zeros_like(data[:, :1]), data[:, :-1]], 1)
         return {
             "own": (data.relu(),),
+            "rounded": (data.round(),),
+            "far": (data.detach() > 5,),
             "later": (shifted.flip(1),),
             "noise": (shifted + torch.randn_like(data),),
             "shape": (shifted[:, 1:],),
             "count": (shifted, shifted),
             "levels": (shifted,),
+            "nothing": None,
         }[self.what]
 
     def levels(self, shape):
@@ -161,9 +204,12 @@ class Reads(ca.Conditioner):
     ("what", "word"),
     [
         ("own", "not earlier"),
+        ("rounded", "not earlier"),
+        ("far", "not earlier"),
         ("later", "not earlier"),
         ("noise", "another one each time"),
         ("shape", r"expected that .* is 1 tensors"),
+        ("nothing", r"expected that .* is 1 tensors"),
         ("count", r"expected that .* is 1 tensors"),
         ("levels", "do not rise"),
     ],
@@ -175,6 +221,10 @@ def test_networks_that_are_not_of_earlier_entries(what: str, word: str) -> None:
 
 MISTAKES = {
     "no shape": (lambda: certify(x, ()), "shape of one sample"),
+    "a number": (lambda: certify(x, 3), "shape of one sample"),
+    "a sparse factor": (lambda: certify(x * torch.ones(2).to_sparse(), (2,)), "dense"),
+    "a counter": (lambda: certify(Line(count(1).__next__), (2,)), "each time"),
+    "a generator": (lambda: certify(Line((n for n in "ab").__next__), (2,)), "generator"),
     "no entries": (lambda: certify(x, (0,)), "shape of one sample"),
     "chance": (lambda: certify(lambda x: torch.rand(()) * x, (2,)), "each time"),
     "a complex factor": (lambda: certify(x * torch.tensor(1 + 2j), (2,)), "real"),
@@ -197,6 +247,7 @@ def test_a_slope_that_a_parameter_turns_around_has_no_sign() -> None:
     assert certify(bent, (1,)).onto
     bent.negative_slope = -1.0
     assert not certify(bent, (1,)).injective
+    assert not certify(Line(lambda: INF), (1,)).injective
 
 
 @pytest.mark.parametrize("flush", [False, True])

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mintnet import Classifier, FixedPoint, InversionError, MintNet, ResNet
+from mintnet import Classifier, FixedPoint, InversionError, MintNet, MixtureLayer, ResNet
 from mintnet.models import Flow, MintNetConfig, ModelFileError, import_original
 from mintnet.models import flow as flow_module
 from mintnet.models.noise import uniform_noise
@@ -269,7 +269,7 @@ def test_the_trained_model_inverts_end_to_end(trained) -> None:
 def test_any_number_of_samples_is_solved_in_batches() -> None:
     flow, told = tiny_flow(4, 1), []
     whole = flow.sample(7, seed=3)
-    batches = flow.sample(7, seed=3, batch_size=2, progress=lambda *now: told.append(now))
+    batches = flow.sample(7, seed=np.int64(3), batch_size=2, progress=lambda *now: told.append(now))
     assert torch.equal(whole, batches)
     layers = len(flow.net.layers())
     assert told == [(k, 4 * layers) for k in range(1, 4 * layers + 1)]
@@ -312,6 +312,8 @@ def test_what_a_density_model_refuses(raises_with) -> None:
         (lambda: flow.log_density(images * float("nan")), "finite"),
         (lambda: tiny_flow(4, 1).half().bits_per_dim(images.byte()), "float32", "float16"),
         (lambda: tiny_flow(4, 1).bfloat16().log_density(images.bfloat16()), "flow.float()"),
+        (lambda: tiny_flow(4, 1).half().net(images.half()), "float32 or float64", "float16"),
+        (lambda: tiny_flow(4, 1).log_density(images.double()), "float32", "float64"),
         (lambda: flow.decode(z, "auto", progress=print), "solver", "'auto'"),
         (lambda: flow.decode(z.flatten(1)), "(batch, 4, 2, 2)"),
         (lambda: flow.log_prob(images), "uint8", "float32"),
@@ -329,10 +331,19 @@ def test_what_a_density_model_refuses(raises_with) -> None:
         flow.sample(3, seed=0, solver=FixedPoint(max_steps=1))
 
 
+def test_likelihoods_that_are_not_finite_are_refused(raises_with) -> None:
+    flow, images = tiny_flow(4, 1), torch.zeros(2, 1, 4, 4)
+    flow.net.layers()[0].bias3.data.fill_(3e38)
+    for ask in (lambda: flow.bits_per_dim(images.byte()), lambda: flow.log_density(images + 0.5)):
+        with raises_with(ValueError, "NaN or infinite numbers for 2 of 2 samples"):
+            ask()
+
+
 def test_likelihoods_are_in_float32_under_autocast() -> None:
     flow, images = tiny_flow(4, 1), torch.zeros(2, 1, 4, 4)
-    x = flow.dequantize(images.byte())
+    x, layer = flow.dequantize(images.byte()), MixtureLayer(1, 2, (4, 4))
     functions = (flow.log_density, lambda x: flow.net(x)[1], lambda x: flow.bits_per_dim(x.byte()))
+    functions += (lambda x: layer(x)[1],)
     for function in functions:
         with torch.autocast("cpu", torch.bfloat16):
             found = function(x)

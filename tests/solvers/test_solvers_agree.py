@@ -122,7 +122,7 @@ def test_targets_that_are_not_finite(solver: Solver, bad: float) -> None:
 def test_half_precision_is_refused(solver: Solver, raises_with) -> None:
     for dtype in (torch.float16, torch.bfloat16):
         layer = mn.MintLayer(1, 2, (3, 3)).to(dtype)
-        with raises_with(ValueError, "float32 or float64", str(dtype), "z.float()"):
+        with raises_with(ValueError, "float32 or float64", str(dtype), "x.float()"):
             layer.solve(torch.zeros(1, 1, 3, 3, dtype=dtype), solver)
 
 

@@ -41,8 +41,26 @@ def test_targets_outside_of_the_image_are_refused_at_once(make, z, solver, raise
         bijection.inverse(target, solver)
 
 
+@pytest.mark.parametrize(
+    "after", [mn.Flip(), mn.ActNorm(2), mn.Composed(2.0 * ca.Identity(), (2, 1, 1))]
+)
+def test_parts_of_chains_look_at_their_own_images(after: mn.Bijection, raises_with) -> None:
+    chain = mn.Chain(mn.Composed(ca.Softplus() @ ca.Identity(), (2, 1, 1)), after).eval()
+    z = torch.tensor([[1e6, -1.0], [-1.0, 1e6], [3.0, 2.0]]).reshape(3, 2, 1, 1)
+    assert chain.solve(z).status.tolist() == [mn.Status.NO_PREIMAGE] * 2 + [mn.Status.CONVERGED]
+    with raises_with(mn.InversionError, "of sample 0", "lie between"):
+        chain.inverse(z)
+
+
+def test_weights_that_are_not_finite_are_refused_at_once() -> None:
+    for layer in (mn.MintLayer(1, 2, (16, 16)), mn.ActNorm(1), mn.IResNetBlock((1, 2, 2), 4, 0.9)):
+        list(layer.parameters())[-1].data.view(-1)[-1] = float("nan")
+        with pytest.raises(mn.NotProvedError, match="NaN or infinite"):
+            layer.eval().solve(torch.zeros(1, *(layer.event_shape or (1, 2, 2))))
+
+
 @by_solver
-@pytest.mark.parametrize("scale", [1.0, 1e-2, 1e-4, 1e-8, 1e-30, 0.0])
+@pytest.mark.parametrize("scale", [1.0, 1e-2, 1e-4, 1e-8, 1e-30, 1e-43, 0.0])
 def test_small_targets_are_measured_by_their_own_scale(solver: Solver, scale: float) -> None:
     layer = mn.MintLayer(1, 2, (2, 2))
     with torch.no_grad():

@@ -11,7 +11,9 @@ from torch.autograd import forward_ad
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
+from mintnet.calculus import NotProvedError
 from mintnet.graphs import is_capturing
+from mintnet.precision import true_float32
 from mintnet.solvers import REALS, REMEDY, TOLERANCES, Solution, Solver, Status, verified
 from mintnet.solvers.solution import checked, own_scale, relative_residual
 
@@ -35,8 +37,9 @@ class Bijection(nn.Module, ABC):
         """y and log |det J(x)|. Shapes: (batch, ...), (batch,)."""
         domain = self.domain_of(x.dtype) if isinstance(x, Tensor) else REALS
         check_input(x, self.event_shape, type(self).__name__, domain)
-        self._check_dtype(x)
-        y, log_det = self.transform(x)
+        self.check_dtype(x)
+        with true_float32():  # also under autocast
+            y, log_det = self.transform(x)
         if not unreadable(x) and not bool(log_det.isfinite().all() & y.isfinite().all()):
             what, wrong = "value", ~y.flatten(1).isfinite().all(1)
             if not bool(log_det.isfinite().all()):
@@ -64,19 +67,23 @@ class Bijection(nn.Module, ABC):
         outside of the image, are reported as such and do not touch the others.
         """
         check_input(z, self.output_shape, f"the inverse of {type(self).__name__}", finite=False)
-        self._check_dtype(z)
+        self.check_dtype(z)
         check_solver(solver)
         _check_invertible(self, z)
-        image = self.image()
-        within, remark = (z, "") if image is REALS else _within_image(z, *image)
-        found = verified(
-            lambda z, rows: self.rows(rows).find(z, solver),
+        return verified(
+            lambda z, rows: self.rows(rows).seek(z, solver),
             lambda x, rows: self.rows(rows).value(x),
-            within,
+            z,
             self.tolerance_of(z.dtype, solver),
             self.domain_of(z.dtype),
             again=solver is None or solver.tolerance is None,
         )
+
+    def seek(self, z: Tensor, solver: Solver | None = None) -> Solution:
+        """What `find` gives; samples outside of the image are not tried, and reported as such."""
+        image = self.image()
+        within, remark = (z, "") if image is REALS else _within_image(z, *image)
+        found = self.find(within, solver)
         if not remark:
             return found
         outside = ~within.flatten(1).isfinite().all(1) & z.flatten(1).isfinite().all(1)
@@ -151,12 +158,14 @@ class Bijection(nn.Module, ABC):
     def attach(self, x: Tensor, z: Tensor) -> Tensor:
         """x, which solves f(x) = z, as a differentiable function of z and the weights."""
 
-    def _check_dtype(self, x: Tensor) -> None:
-        own = next((p.dtype for p in self.parameters()), x.dtype)
-        if x.dtype != own:
+    def check_dtype(self, x: Tensor) -> None:
+        """Raise ValueError unless x and all weights are float32, or all are float64."""
+        own = {p.dtype for p in self.parameters() if p.is_floating_point()} or {x.dtype}
+        if own != {x.dtype} or x.dtype not in TOLERANCES:
+            weights = " and ".join(sorted(map(str, own)))
             raise ValueError(
-                f"{type(self).__name__} holds weights of {own}; got {x.dtype}. Convert one of "
-                "them, for example with x.float() or layer.double()."
+                f"{type(self).__name__} runs in float32 or float64, input and weights alike; got "
+                f"{x.dtype} and {weights}. Take, for example, x.float() or layer.double()."
             )
 
 
@@ -263,6 +272,12 @@ def _check_invertible(module: nn.Module, z: Tensor) -> None:
         raise NotImplementedError(
             "forward-mode derivatives through an inverse are not available; use backward(), or "
             "the forward map: its Jacobian at x is the inverse of the one you want"
+        )
+    weights = [*module.parameters(), *module.buffers()]
+    if not bool(torch.stack([w.isfinite().all() for w in (z.new_zeros(()), *weights)]).all()):
+        raise NotProvedError(
+            f"{type(module).__name__} holds weights that are NaN or infinite, so that it has no "
+            "inverse. Load or train them again."
         )
     for part in module.modules():
         own = isinstance(part, _BatchNorm) and (part.training or part.running_mean is None)

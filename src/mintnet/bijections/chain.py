@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mintnet.bijections.base import Bijection
 from mintnet.bijections.permutations import Permutation
-from mintnet.solvers import REMEDY, Solution, Solver, Status
+from mintnet.solvers import REALS, REMEDY, Solution, Solver, Status
 from mintnet.solvers.solution import own_scale, unsolved
 
 CHAIN_TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
@@ -77,7 +77,7 @@ class Chain(Bijection):
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
         value, parts = z, list[Solution]()
         for part in reversed(self.leaves()):
-            parts.append(part.find(value, solver))
+            parts.append(part.seek(value, solver))
             value = parts[-1].value
         status = torch.full((len(z),), int(Status.CONVERGED), device=z.device)
         for found in reversed(parts):  # the first failure has the last word
@@ -91,6 +91,7 @@ class Chain(Bijection):
             steps=torch.stack([found.steps for found in parts]).sum(0),
             evaluations=torch.stack([found.evaluations for found in parts]).sum(0),
             parts=tuple(parts),
+            remark=next((found.remark for found in parts if found.remark), ""),
         )
 
     def attach(self, x: Tensor, z: Tensor) -> Tensor:
@@ -109,7 +110,7 @@ class Chain(Bijection):
         return _decisive(self.leaves()).domain_of(dtype)
 
     def image(self) -> tuple[Tensor | float, Tensor | float]:
-        return self.leaves()[-1].image()
+        return REALS  # each part looks at its own
 
     def rows(self, chosen: Tensor) -> Chain:
         leaves = self.leaves()

@@ -127,7 +127,8 @@ class TriangularBijection(Bijection):
 
     def image(self) -> tuple[Tensor | float, Tensor | float]:
         self.require_proof()  # where there is nothing to prove, the map is onto
-        return REALS if self._proof is None else (self._proof.least, self._proof.most)
+        proof = self._proof
+        return REALS if proof is None or proof.onto else (proof.least, proof.most)
 
     def blocks(self) -> ChannelBlocks | None:
         """The map in channel blocks that depend on earlier blocks alone, where it has them."""

@@ -46,6 +46,7 @@ class Elementwise(Function):
         peaks = (torch.full_like(v.low, peak).clamp(v.low, v.high) for peak in self.peaks)
         slopes = [self.value_and_slope(at)[1] for at in (v.low, v.high, *peaks)]
         low, high = torch.stack(slopes).aminmax(dim=0)
+        low = low.masked_fill(low.isinf(), float("nan"))  # nothing is known
         positive = low >= 0  # not so where a parameter of h breaks its promise
         least = widened(low, -1, -INF, INF).maximum(torch.where(positive, 0.0, -INF))
         return Interval.of(least, widened(high, +1, -INF, INF), positive.to(v.sign.dtype))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
+import sys
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, ModuleType
+from types import MemberDescriptorType as Slot
 from typing import Any
 
 import torch
@@ -18,8 +23,10 @@ from mintnet.calculus.interval import INF, TINIEST
 from mintnet.calculus.range import unbounded
 
 PLAIN = str | int | float | complex | bytes | Enum | type
-FOREIGN = ("abc", "builtins", "collections", "enum", "functools", "mintnet", "torch", "typing")
+FOREIGN = {*sys.stdlib_module_names, "mintnet", "numpy", "torch"}
 """Packages whose classes and functions are not looked into; objects of theirs are."""
+UNREAD = ("logging", "mintnet", "torch", "typing")
+"""Packages of which global objects are not looked into either, except tensors and modules."""
 HOOKS = frozenset(name for name, held in vars(nn.Module()).items() if "hooks" in name)
 """Attributes that matter where they are not empty."""
 
@@ -116,9 +123,10 @@ def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
         >>> certify(Identity() * Identity(), (3,)).injective
         False
     """
-    shape = tuple(shape)
-    if not shape or any(not isinstance(size, int) or size < 1 for size in shape):
+    sizes = shape if isinstance(shape, list | tuple) else (0,)
+    if not sizes or any(not isinstance(size, int) or size < 1 for size in sizes):
         raise ValueError(f"expected the shape of one sample, (C, H, W) or (D,); got {shape}")
+    shape = tuple(shape)
     with torch.no_grad(), _gradual_underflow():
         root = trace(function)
         made_of = Fingerprint(*root.nodes())
@@ -177,7 +185,8 @@ class Fingerprint:
 
     @property
     def finite(self) -> bool:
-        return all(bool(tensor.isfinite().all()) for tensor in self.tensors)
+        narrow = (t.double() if t.is_floating_point() else t for t in self.tensors)  # float8 too
+        return all(bool(tensor.isfinite().all()) for tensor in narrow)
 
     def same(self, other: Fingerprint) -> bool:
         if self.facts != other.facts or len(self.tensors) != len(other.tensors):
@@ -193,7 +202,11 @@ class Fingerprint:
         if value is None or isinstance(value, PLAIN):
             self.facts.append(value)
         elif isinstance(value, Tensor) or hasattr(value, "__array__"):
-            self.tensors.append(torch.as_tensor(value))
+            tensor = torch.as_tensor(value)
+            if tensor.layout != torch.strided or tensor.is_meta:
+                got = f"one of {tensor.layout} on {tensor.device}"
+                raise ValueError(f"a proof needs dense tensors with numbers in them; got {got}")
+            self.tensors.append(tensor)
         elif id(value) in self._seen:
             self.facts.append(("again", self._seen[id(value)][0]))
         else:
@@ -204,7 +217,7 @@ class Fingerprint:
         if isinstance(value, Mapping):
             self.facts.append(tuple(value))
             self._add_all(value.values())
-        elif isinstance(value, list | tuple | set | frozenset):
+        elif isinstance(value, list | tuple | set | frozenset | deque):
             self._add_all((len(value), *value))
         elif isinstance(value, MethodType):
             self._add_all((value.__self__, value.__func__))
@@ -212,26 +225,61 @@ class Fingerprint:
             self._add_all((value.func, value.args, value.keywords))
         elif isinstance(value, FunctionType):
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
-            named = (value.__globals__.get(name) for name in value.__code__.co_names)
+            names = sorted(_names(value.__code__))
+            named = [value.__globals__[name] for name in names if name in value.__globals__]
+            modules = [m for m in named if isinstance(m, ModuleType) and not _is_foreign(m)]
+            named += [vars(m)[name] for m in modules for name in names if name in vars(m)]
             data = [thing for thing in named if _is_data(thing)]
             self.facts.append(value.__code__)
             self._add_all((value.__defaults__, value.__kwdefaults__, cells, data))
+            self._add_all(_contents(kind) for kind in data if isinstance(kind, type))
+        elif isinstance(value, weakref.ref | property | staticmethod | classmethod):
+            held = value() if isinstance(value, weakref.ref) else getattr(value, "fget", value)
+            self._add(getattr(held, "__func__", held))
         elif not hasattr(value, "__dict__"):
-            self.facts.append(value)
+            self._add_all(_reduced(value))
         else:
             hooks = HOOKS if isinstance(value, nn.Module) else ()
             state = {name: held for name, held in vars(value).items() if name not in hooks or held}
             self._add_all((type(value), state))
-            own = (kind for kind in type(value).__mro__ if not _is_foreign(kind))
-            self._add_all(dict(vars(kind)) for kind in own)
+            own = [kind for kind in type(value).__mro__ if not _is_foreign(kind)]
+            slots = [n for kind in own for n, h in vars(kind).items() if isinstance(h, Slot)]
+            self._add_all((*(getattr(value, n, None) for n in slots), *map(_contents, own)))
 
 
-def _is_foreign(thing: type | FunctionType) -> bool:
-    return thing.__module__.partition(".")[0] in FOREIGN
+def _is_foreign(thing: type | FunctionType | ModuleType) -> bool:
+    return getattr(thing, "__module__", thing.__name__).partition(".")[0] in FOREIGN
 
 
 def _is_data(thing: object) -> bool:
-    """Whether a global is data, or a function of the same program that may read some."""
-    if isinstance(thing, FunctionType):
+    """Whether a global is data, or a function or class of the same program that may hold some."""
+    if isinstance(thing, FunctionType | type):
         return not _is_foreign(thing)
-    return isinstance(thing, Tensor | int | float | list | tuple | dict | set | nn.Module)
+    unread = type(thing).__module__.partition(".")[0] in UNREAD or isinstance(thing, ModuleType)
+    return isinstance(thing, Tensor | nn.Module) or not unread
+
+
+def _names(code: CodeType) -> set[str]:
+    """The globals and attributes that a function names, and those inside it."""
+    inner = (_names(held) for held in code.co_consts if isinstance(held, CodeType))
+    return set(code.co_names).union(*inner)
+
+
+def _contents(kind: type) -> dict[str, Any]:
+    hidden = ("_abc_impl", "__dict__", "__weakref__")
+    return {n: h for n, h in vars(kind).items() if n not in hidden and not isinstance(h, Slot)}
+
+
+def _reduced(value: Any) -> list[Any]:
+    """What an object without attributes is made of, as it would be copied; else ValueError."""
+    reduce: Callable[[Any], Any] | None = copyreg.dispatch_table.get(type(value))
+    try:
+        found = reduce(value) if reduce else value.__reduce_ex__(4)
+    except (TypeError, RuntimeError) as error:
+        kind = f"{type(value).__module__}.{type(value).__name__}"
+        raise ValueError(
+            f"nothing can be proved of a function that holds a {kind}: whether it changes cannot "
+            "be seen. Hold numbers, tensors, lists or modules instead."
+        ) from error
+    parts = [found] if isinstance(found, str) else found
+    return [list(part) if isinstance(part, Iterator) else part for part in parts]

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from mintnet.bijections import Bijection, Equalize, Logit, Rescale
-from mintnet.bijections.base import EntrywiseBijection, check_input
+from mintnet.bijections.base import EntrywiseBijection, check_input, unreadable
 from mintnet.models.base import Levels, Model, Shape, choose
 from mintnet.models.batches import Progress, Reporting, Solving, batches, join_solutions
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet, Labels, one_hot
@@ -64,7 +64,7 @@ class Flow(Model):
     kind = "flow"
     schema: ClassVar[dict[str, Any]] = {
         **{"net": MintNetConfig | DeepConfig, "levels": Levels},
-        **{"logit_lambda": float | None, "centre": float | None},
+        **{"logit_lambda": float | None, "centre": Annotated[float, (-1e3, 1e3)] | None},
         **{"input": Literal["rescaled", "equalized"] | None},
         **{"base": Literal["normal", "logistic"] | None},
     }
@@ -189,8 +189,9 @@ class Flow(Model):
         if transform is None:
             self._check_precision()
             check_input(x, self.shape, "log_density", self.pixels.domain)
+            self.net.check_dtype(x)
             with true_float32():
-                return self.log_density(x, self.given(context).transform)
+                return finite(self.log_density(x, self.given(context).transform))
         y, log_det_pixels = self.pixels.transform(x)
         z, log_det = transform(y)
         bins = self.dimensions * math.log(self.levels)
@@ -254,7 +255,7 @@ class Flow(Model):
         """z of the net's output shape, drawn on the CPU: from N(0, temperature²), mapped to q."""
         check(temperature, Annotated[float, (1e-6, 1e6)], "temperature")
         check(count, Count, "count")
-        check(seed, Seed | None, "seed")
+        seed = check(seed, Seed | None, "seed")
         generator = None if seed is None else torch.Generator().manual_seed(seed)
         shape = self.net.output_shape or self.shape
         z = self.base.from_normal(torch.randn(count, *shape, generator=generator) * temperature)
@@ -324,7 +325,7 @@ class Flow(Model):
                 function(self.dequantize(part, index=at, **noise), self.given(given))
                 for part, given, at in batches(self.batch_size, images, context, places)
             ]
-            return found[0] if len(found) == 1 else torch.cat(found)
+            return finite(found[0] if len(found) == 1 else torch.cat(found))
 
     def _in_float64(self) -> Self:
         return self if self.dtype == torch.float64 else copy.deepcopy(self).double()
@@ -348,3 +349,14 @@ class Flow(Model):
             solver = Reporting(solver, self.net, len(parts), progress)
         for part, given in parts:
             yield self.given(given).solve(part, solver)
+
+
+def finite(found: Tensor) -> Tensor:
+    """Likelihoods or codes of samples; ValueError unless all are finite."""
+    if not unreadable(found) and not bool(found.isfinite().all()):
+        broken = int((~found.isfinite()).reshape(len(found), -1).any(1).sum())
+        raise ValueError(
+            f"the model gives NaN or infinite numbers for {broken} of {len(found)} samples: its "
+            "weights are damaged, or these samples are too far from all that it knows"
+        )
+    return found

@@ -11,7 +11,6 @@ from mintnet.bijections import Bijection, Chain, MintLayer, MixtureLayer, Squeez
 from mintnet.flows import RealNVPCoupling
 from mintnet.flows.couplings import HalfNetwork
 from mintnet.models.base import Config, Counts, Shape, Sizes, choose, parameter_count
-from mintnet.precision import true_float32
 
 Kernel = Annotated[int, (1, 101)]
 
@@ -90,10 +89,6 @@ class Network(Chain):
     def parameter_count(self) -> int:
         """Weights and biases, those that a mask holds at 0 left out."""
         return parameter_count(self)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        with true_float32():  # also under autocast
-            return super().forward(x)
 
 
 class MintNet(Network):

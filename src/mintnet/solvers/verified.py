@@ -143,7 +143,7 @@ def _judged(
         if bool(zero.any()):
             offset = value(torch.zeros_like(x[zero]), rows[zero])
             unit[zero] = offset.abs().flatten(1).amax(1)
-    unit = unit.clamp(min=torch.finfo(z.dtype).tiny)
+    unit = unit.clamp(min=torch.finfo(unit.dtype).tiny)
     residual = (gap / unit).nan_to_num(nan=float("inf"), posinf=float("inf"))
     residual[~x.isfinite().flatten(1).all(1)] = float("inf")
     inside = (x >= domain[0]) & (x <= domain[1])
