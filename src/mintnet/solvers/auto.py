@@ -18,7 +18,7 @@ on one core that does 74 GFLOP/s; on an H200 some 8 ms of launches at 20 TFLOP/s
 WORK_PER_CAPTURED_LEVEL = 4e9
 """The same where the levels are one CUDA graph: about 0.2 ms."""
 WAVEFRONT_FIRST = 16
-"""On a GPU a captured wavefront that costs no more evaluations than this comes before steps."""
+"""The wavefront of a layer with `System.levels` that costs no more evaluations comes first."""
 WORK_OF_BLOCKS = {"cpu": 0.0, "cuda": 8e9}
 """Operations of a step, for all samples, from which on channel blocks pay: on a GPU, launching the
 steps of four blocks takes longer than those that the blocks save in a small layer."""
@@ -37,7 +37,8 @@ BISECTABLE = 512
 class Auto(Solver):
     """Safeguarded Newton steps, then the wavefront for the samples that are left, then bisection.
 
-    0. On a GPU, the wavefront where a CUDA graph of it costs few evaluations (`WAVEFRONT_FIRST`).
+    0. Where a layer solves level by level by itself, the wavefront, if it costs few evaluations
+       (`WAVEFRONT_FIRST`).
     1. Damped steps of Algorithm 1 with α = 1: channel block after channel block where the layer
        has several channels and enough work (`WORK_OF_BLOCKS`), then of the whole layer. A sample
        goes on while it promises to be done before the wavefront would be, both counted in
@@ -51,11 +52,11 @@ class Auto(Solver):
     """
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
-        captured = z.is_cuda and system.levels(z) is not None
-        cost = wavefront_cost(system, z, captured)
+        levels = system.levels(z) is not None
+        cost = wavefront_cost(system, z, captured=levels and z.is_cuda)
         pays = system.work * len(z) >= WORK_OF_BLOCKS.get(z.device.type, 0.0)
         blocks = system.blocks() if pays else None
-        if captured and cost is not None and cost <= WAVEFRONT_FIRST:
+        if levels and cost is not None and cost <= WAVEFRONT_FIRST:
             solution = Wavefront()._solve(system, z, scale)
         elif blocks is None:
             solution = _newton(cost, 1)._solve(system, z, scale)
