@@ -42,8 +42,9 @@ class Train(Command, then="mintnet report {run}"):
     """
 
     preset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PRESET")]
-    """digits, mnist, cifar10, imagenet32, or folder for pictures of your own; classifiers:
-    digits-classifier, mnist-classifier, cifar10-classifier, mnist-resnet, cifar10-resnet."""
+    """Density models: digits, mnist, cifar10, imagenet32, each also with -deep for mixture layers,
+    or folder for pictures of your own. Classifiers: digits-classifier, mnist-classifier,
+    cifar10-classifier, mnist-resnet, cifar10-resnet."""
     run_folder: RUN = None
     """Run folder, new or empty."""
     resume: bool = False
