@@ -53,11 +53,12 @@ class Auto(Solver):
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         levels = system.levels(z) is not None
-        cost = wavefront_cost(system, z, captured=levels and z.is_cuda)
+        captured, attempts = levels and z.is_cuda, [_wavefront, _polish, _bisection]
+        cost = wavefront_cost(system, z, captured)
         pays = system.work * len(z) >= WORK_OF_BLOCKS.get(z.device.type, 0.0)
         blocks = system.blocks() if pays else None
         if levels and cost is not None and cost <= WAVEFRONT_FIRST:
-            solution = Wavefront()._solve(system, z, scale)
+            solution, attempts = Wavefront()._solve(system, z, scale), attempts[1:]
         elif blocks is None:
             solution = _newton(cost, 1)._solve(system, z, scale)
         else:
@@ -66,13 +67,17 @@ class Auto(Solver):
             solution = newton._solve(system, z, scale, start)
             steps, evaluations = solution.steps + before, solution.evaluations + before
             solution = replace(solution, steps=steps, evaluations=evaluations)
-        for attempt in (_wavefront, _polish, _bisection):
+        for attempt in attempts:
             left = ~solution.converged
             if not bool(left.any()):
                 break
-            rest = attempt(system.rows(left), z[left], scale[left], solution.value[left])
-            if rest is None:
-                break
+            if captured and attempt is _wavefront:  # each batch size would have a graph of its own
+                rest = Wavefront()._solve(system, z, scale).rows(left)
+            else:
+                found = attempt(system.rows(left), z[left], scale[left], solution.value[left])
+                if found is None:
+                    break
+                rest = found
             solution = improved(solution, rest, left)
         return solution
 

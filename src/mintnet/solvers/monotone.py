@@ -15,7 +15,7 @@ from mintnet.solvers.base import StructureError
 from mintnet.solvers.captured import recent
 from mintnet.solvers.schedule import LevelCache, schedule
 
-MOST_WALKS = 16
+MOST_WALKS = 8
 """Captured walks that are kept."""
 
 _walks: OrderedDict[Hashable, LevelWalk] = OrderedDict()
@@ -34,8 +34,13 @@ def walk_levels(function: LevelMap, z: Tensor, context: Tensor | None = None) ->
     features = None if context is None else context.shape[1]
     kind = (type(function), function.ordering, shapes, features)
     key = (*kind, tuple(z.shape), z.dtype, z.device)
-    walk = recent(_walks, key, lambda: LevelWalk(function, z, context), MOST_WALKS)
-    return walk.replayed(function, z, context), walk.depth
+    try:
+        walk = recent(_walks, key, lambda: LevelWalk(function, z, context), MOST_WALKS)
+        return walk.replayed(function, z, context), walk.depth
+    except torch.OutOfMemoryError:  # walks that are kept hold their activations
+        _walks.clear()
+        walk = LevelWalk(function, z, context)
+        return walk.run(), walk.depth
 
 
 def _convolutions(function: LevelMap, z: Tensor) -> list[LinearMap]:
