@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mintnet import Auto, Chain, FixedPoint, MintLayer, Squeeze
+from mintnet import Auto, Chain, FixedPoint, MintLayer, MixtureLayer, Squeeze, Wavefront
 from mintnet.graphs import capture
-from registry import normal_mint
+from registry import away_from_zero, normal_mint
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -96,6 +96,20 @@ def test_random_numbers_survive_a_capture_that_fails() -> None:
     first = torch.randn(5, device="cuda")
     torch.manual_seed(4)
     assert torch.equal(first, torch.randn(5, device="cuda"))
+
+
+@torch.no_grad()
+def test_captured_walks_outlive_those_of_other_shapes() -> None:
+    """A graph reads index tensors of its shape, which nothing else may free."""
+    shapes = [(c, h) for c in (1, 2, 3) for h in (4, 5, 6, 7)]
+    layers = [normal_mint(c, 5, (h, h), False, h, std=0.2).cuda() for c, h in shapes]
+    layers += [away_from_zero(MixtureLayer(2, 4, (h, h)), h).cuda() for h in (4, 5, 6)]
+    targets = [layer(torch.randn(7, *layer.event_shape, device="cuda"))[0] for layer in layers]
+    first = [layer.solve(z, Wavefront()) for layer, z in zip(layers, targets, strict=True)]
+    assert all(bool(found.converged.all()) for found in first)
+    for layer, z, found in zip(layers, targets, first, strict=True):
+        for again in (layer.solve(z, Wavefront()), layer.solve(z, Wavefront())):
+            assert torch.equal(found.value, again.value)
 
 
 @torch.no_grad()
