@@ -57,20 +57,25 @@ def fast_transform(
         elif isinstance(part, RealNVPCoupling):
             x, log_det = _compiled(coupling_layer, compiled)(x, part, dtype)
         elif isinstance(part, MixtureLayer):
-            x, log_det = _compiled(mixture_layer, compiled)(x, part, None, dtype)
+            x, log_det = _compiled(mixture_layer, compiled)(_same_layout(x), part, None, dtype)
         elif isinstance(part, GivenContext):
-            x, log_det = _compiled(mixture_layer, compiled)(x, part.layer, part.context, dtype)
+            given = part.layer, part.context
+            x, log_det = _compiled(mixture_layer, compiled)(_same_layout(x), *given, dtype)
         else:
             x, log_det = part.transform(x)
         total = total + log_det
     return x, total
 
 
+def _same_layout(x: Tensor) -> Tensor:
+    """x with channels last, so that layers of one shape share what is compiled."""
+    return x.contiguous(memory_format=torch.channels_last)
+
+
 def mixture_layer(
     x: Tensor, layer: MixtureLayer, context: Tensor | None, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """A mixture layer: convolutions in ``dtype``, channels last; the mixtures in float32."""
-    x = x.contiguous(memory_format=torch.channels_last)
     with torch.autocast(x.device.type, dtype, enabled=dtype != x.dtype):
         raw = layer.network(x, context)
     prediction, t = layer.network.prediction(x).flatten(2), layer.t.flatten(1)
