@@ -1,15 +1,21 @@
 """Many small images as one picture that can be seen."""
 
+from __future__ import annotations
+
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
-from mintnet.analysis.reconstruction import Reconstruction
 from mintnet.files import whole_file
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from mintnet.analysis.reconstruction import Reconstruction
 
 LINE = (72, 100, 122, 255)  # a colour that shows between black images and between white ones
 
@@ -20,7 +26,7 @@ def image_grid(
     columns: int | None = None,
     width: int = 640,
     paired: bool = False,
-) -> Image.Image:
+) -> Image:
     """Images (N, C, H, W) uint8 side by side, each pixel enlarged to a square, lines between.
 
     The brightest of the grey levels, levels − 1, becomes white. Without ``columns`` the grid is
@@ -31,6 +37,8 @@ def image_grid(
         >>> image_grid(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), levels=17, width=64).size
         (66, 66)
     """
+    from PIL import Image
+
     if images.dim() != 4 or images.dtype != torch.uint8 or images.shape[1] not in (1, 3):
         raise ValueError(
             "expected uint8 images of shape (N, 1, H, W) or (N, 3, H, W); got "
@@ -55,7 +63,7 @@ def image_grid(
     return Image.fromarray(canvas)
 
 
-def paired_grid(found: Reconstruction, levels: int, most: int = 48) -> Image.Image:
+def paired_grid(found: Reconstruction, levels: int, most: int = 48) -> Image:
     """Whole rows of originals, each above the row of their reconstructions (Fig. 4b)."""
     columns = min(16, len(found.originals), most)
     shown = min(most, len(found.originals)) // columns * columns
@@ -64,11 +72,13 @@ def paired_grid(found: Reconstruction, levels: int, most: int = 48) -> Image.Ima
     return image_grid(torch.cat(rows), levels, columns, width=800, paired=True)
 
 
-def save_picture(picture: Image.Image, path: str | Path) -> Path:
+def save_picture(picture: Image, path: str | Path) -> Path:
     """Write a picture, whole or not at all; the ending of the name chooses the format.
 
     Where the format knows no transparency, what is transparent becomes white.
     """
+    from PIL import Image
+
     path = Path(path).expanduser()
     if path.is_dir():
         raise ValueError(f"{path} is a folder; expected the name of a file for the picture")
