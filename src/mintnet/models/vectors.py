@@ -8,9 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast
 import torch
 from torch import Tensor, nn
 
-from mintnet.bijections.base import EntrywiseBijection
+from mintnet.bijections.base import EntrywiseBijection, check_input
 from mintnet.flows import EntryScaling
-from mintnet.graphs import is_capturing
 from mintnet.models.base import Model
 from mintnet.models.deep import DeepConfig, DeepNet
 from mintnet.models.flow import Flow
@@ -76,15 +75,9 @@ class VectorFlow(Flow):
 
     def check_images(self, images: Tensor, floating: bool = True) -> None:
         """Raise unless these are finite points in the precision of the weights."""
-        if not isinstance(images, Tensor) or images.shape[1:] != self.shape:
-            got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
-            points = f"a tensor of points, (batch, {self.dimensions})"
-            raise ValueError(f"VectorFlow takes {points}; got {got}")
-        if images.dtype != self.dtype:
-            points = f"points in {self.dtype} like its weights"
-            raise ValueError(f"VectorFlow takes {points}; got {images.dtype}")
-        if not is_capturing(images) and not bool(images.isfinite().all()):
-            raise ValueError("VectorFlow takes finite numbers; some are NaN or infinite")
+        if isinstance(images, Tensor):
+            self.net.check_dtype(images)
+        check_input(images, self.shape, "VectorFlow")
 
     def score(self, *_: Any, **__: Any) -> Any:
         raise ValueError("score and restore are for models of images; of points take log_prob")
