@@ -12,6 +12,16 @@ from mintnet.files import readable_size
 
 _md5s: dict[str, dict[str, str]] = json.loads((FILES / "published.json").read_text())
 MNIST, CIFAR10_BINARY, CIFAR10_PYTHON, ARCHIVES = _md5s.values()
+OLD = ("train_32x32.npy", "valid_32x32.npy")
+"""ImageNet 32×32 of the papers on density models, .npy files without labels."""
+BOX = (*(f"train_data_batch_{k}" for k in range(1, 11)), "val_data")
+"""The anti-aliased version, about 0.25 bits per dimension easier: pickles or .npz with labels."""
+VERSIONS: dict[str, tuple[Iterable[str], ...]] = {
+    "mnist": (MNIST,),
+    "cifar10": (CIFAR10_BINARY, CIFAR10_PYTHON),
+    "imagenet32": (OLD, BOX),
+}
+BELOW = {"mnist": ("MNIST/raw", "raw"), "cifar10": ("cifar-10-batches-bin", "cifar-10-batches-py")}
 DOWNLOADED = ("mnist", "cifar10")  # these can be had without registration
 LARGEST = 600_000_000  # bytes, unpacked: half more than any published file that is not mapped
 
@@ -49,6 +59,30 @@ def find(name: str, folder: Path, files: Iterable[str], *below: str) -> Path | N
     files = tuple(files)
     places = (base / sub for base in (folder / name, folder) for sub in ("", *below))
     return next((place / f for place in places for f in files if (place / f).is_file()), None)
+
+
+def located(name: str, folder: Path) -> dict[str, Path | None]:
+    """The files of a data set and where they are in or below ``folder``, packed or not, or None.
+
+    Of several versions the first that is there, or else the first; two of ImageNet are refused.
+    """
+    every = [
+        {file: find(name, folder, _spellings(name, file), *BELOW.get(name, ())) for file in files}
+        for files in VERSIONS[name]
+    ]
+    there = [found for found in every if any(found.values())]
+    if name == "imagenet32" and len(there) > 1:
+        old, box = (next(filter(None, found.values())).name for found in there)
+        both = f"{folder} has both ({old} and {box}); put each into a folder of its own"
+        raise DataError(f"imagenet32: expected one of its two versions; {both}")
+    return (there or every)[0]
+
+
+def _spellings(name: str, file: str) -> tuple[str, ...]:
+    if name == "mnist":
+        dotted = file.replace("-idx", ".idx")
+        return file, f"{file}.gz", dotted, f"{dotted}.gz"
+    return (f"{file}.npz", file) if name == "imagenet32" else (file,)
 
 
 def content(path: Path) -> bytearray:
