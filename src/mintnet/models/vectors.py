@@ -20,8 +20,6 @@ VECTOR = {"net": DeepConfig, "base": Literal["normal", "logistic"]}
 class VectorFlow(Flow):
     r"""A density of vectors x of D real numbers: no grey levels, no dequantization noise.
 
-    .. code-block:: text
-
         y = exp(s) ⊙ (x + b),   z = net(y),   log p(x) = log q(z) + log |det ∂z/∂x|
 
     The network has mixture layers on D = ``dimensions`` numbers, lower and upper in turns, with
@@ -99,8 +97,6 @@ class VectorFlow(Flow):
 class Columns(EntrywiseBijection):
     r"""Each column of a table by itself: scaled, or through the histogram of its rows,
 
-    .. code-block:: text
-
         y = (x − low) / width,     or     y = logit P(x)
 
     with P linear in bins of one width, ``most`` at most. On either side of them y goes on with the
@@ -167,8 +163,6 @@ def gaussian_log_prob(log_weights: Tensor, means: Tensor, factors: Tensor, x: Te
 
 class TableModel(Model):
     r"""A mixture of several flows, each with the columns in an order of its own, and of Gaussians:
-
-    .. code-block:: text
 
         p(y) = Σₘ wₘ pₘ(y[orderₘ]) + Σₖ wₖ N(y; mₖ, Lₖ Lₖᵀ),     y = `Columns` (x)
 
