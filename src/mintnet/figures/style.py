@@ -1,7 +1,5 @@
 """One look for every plot, on light and on dark paper."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +31,7 @@ STYLE = Path(__file__).with_name("mintnet.mplstyle")  # what does not depend on 
 
 
 @contextmanager
-def styled_figure(theme: Theme, size: tuple[float, float]) -> Iterator[Figure]:
+def styled_figure(theme: Theme, size: tuple[float, float]) -> Iterator["Figure"]:
     """A figure of that size in inches, in this look, to be drawn on and saved inside the block."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -49,7 +47,7 @@ def styled_figure(theme: Theme, size: tuple[float, float]) -> Iterator[Figure]:
         yield figure
 
 
-def saved(figure: Figure, kind: str = "png", dpi: int = 110, **options: Any) -> bytes:
+def saved(figure: "Figure", kind: str = "png", dpi: int = 110, **options: Any) -> bytes:
     """The bytes of a figure's file, the same for the same data."""
     buffer = io.BytesIO()
     metadata = {"Date": None} if kind == "svg" else None
