@@ -38,10 +38,8 @@ def image_grid(
     from PIL import Image
 
     if images.dim() != 4 or images.dtype != torch.uint8 or images.shape[1] not in (1, 3):
-        raise ValueError(
-            "expected uint8 images of shape (N, 1, H, W) or (N, 3, H, W); got "
-            f"{images.dtype} of shape {tuple(images.shape)}"
-        )
+        got = f"{images.dtype} of shape {tuple(images.shape)}"
+        raise ValueError(f"expected uint8 images of shape (N, 1, H, W) or (N, 3, H, W); got {got}")
     if not len(images):
         raise ValueError("expected at least one image to draw; got none")
     count, _, h, w = images.shape
