@@ -88,10 +88,9 @@ class VectorFlow(Flow):
     @classmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
         net = config["net"]
-        sizes = net.shape, net.layers, net.filters, net.blocks, net.components
-        dimensions, layers, filters, blocks, components = (size for (size,) in sizes)
-        form = layers, filters, blocks, components, net.classes
-        return cls(dimensions, *form, base=config["base"])
+        each = net.shape, net.layers, net.filters, net.blocks, net.components
+        dimensions, layers, filters, blocks, components = (size for (size,) in each)
+        return cls(dimensions, layers, filters, blocks, components, net.classes, config["base"])
 
 
 class Columns(EntrywiseBijection):
