@@ -1,8 +1,6 @@
 """A density estimator for scikit-learn: tables of any width through triangular flows."""
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -38,7 +36,7 @@ class FlowDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
         self.members, self.filters, self.max_steps = members, filters, max_steps
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> FlowDensity:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Fit the density to rows (n, D)."""
         rows = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         options = self.get_params()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mintnet.cli.bench import benchmarks
+from mintnet.cli.app import benchmarks
 from mintnet.data import ImageData
 
 simple = benchmarks("baselines")

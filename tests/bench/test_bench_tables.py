@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("sklearn")
 
-from mintnet.cli.bench import benchmarks
+from mintnet.cli.app import benchmarks
 
 tables = benchmarks("tables")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mintnet.cli.bench import benchmarks
+from mintnet.cli.app import benchmarks
 
 campaign = benchmarks("campaign")
 

@@ -10,7 +10,7 @@ import torch
 
 from mintnet import calculus as ca
 from mintnet.calculus.expression import trace
-from mintnet.cli.bench import benchmarks
+from mintnet.cli.app import benchmarks
 from registry import away_from_zero, jacobian
 
 proofs = benchmarks("campaign").module("proofs")

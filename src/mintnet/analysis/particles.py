@@ -9,8 +9,6 @@ A known pixel has one possible level; a hidden one has all, and keeps its weight
 half of the particles count, they are drawn anew. What is drawn is z, and x its inverse, verified.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -166,21 +166,21 @@ def blocks(image: Tensor, levels: int) -> Likelihood:
     return lambda x: -0.5 * (2 * levels * (F.avg_pool2d(x, 2) - centre)).square()
 
 
+@dataclass
 class _Chains:
     """Hamiltonian Monte Carlo of n chains on w (n, C, H, W), with shared masses and step size."""
 
-    def __init__(
-        self,
-        flow: Flow,
-        start: Tensor,
-        free: Tensor,
-        seen: Likelihood | None,
-        labels: Labels,
-        generator: torch.Generator,
-    ) -> None:
-        self.flow, self.free, self.seen, self.labels = flow, free, seen, labels
-        self.generator, self.known, self.step = generator, start, 0.3
-        self.w = start.clamp(1e-6, 1 - 1e-6).logit() + torch.where(free, self._normal(), 0.0)
+    flow: Flow
+    known: Tensor
+    free: Tensor
+    seen: Likelihood | None
+    labels: Labels
+    generator: torch.Generator
+    step: float = 0.3
+
+    def __post_init__(self) -> None:
+        noise = torch.where(self.free, self._normal(), 0.0)
+        self.w = self.known.clamp(1e-6, 1 - 1e-6).logit() + noise
         self.value, self.slope = self._evaluate(self.w)
         self.mass = self.slope.square().mean(0).clamp(min=0.01)
 

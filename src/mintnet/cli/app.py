@@ -11,8 +11,10 @@ from dataclasses import is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from itertools import takewhile
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, Literal, Union
 
 import torch
@@ -20,7 +22,6 @@ import tyro
 from safetensors import SafetensorError
 
 from mintnet.analysis.origin import commit
-from mintnet.cli.bench import benchmarks
 from mintnet.cli.command import Command, FlawedResult
 from mintnet.cli.output import console, output_place, print_commands, to_json
 from mintnet.files import sha256, write_bytes
@@ -29,6 +30,7 @@ from mintnet.schema import read_json
 from mintnet.solvers import InversionError
 from mintnet.training.devices import is_first_process
 
+PACKAGE = "mintnet.benchmarks"  # not under ``src``
 BENCH = ("train", "sample", "invert", "properties", "families", "accelerate", "score", "restore")
 INVERSES = ("sample", "reconstruct", "interpolate", "verify", "tune-step")
 COMMANDS = {
@@ -162,6 +164,18 @@ def _load(name: str, module: str, arguments: Sequence[str] = ()) -> Any:
     found = benchmarks(last) if package == "benchmarks" else import_module(f"mintnet.{module}")
     kind = getattr(found, name.split()[-1].title().replace("-", ""))
     return kind.for_arguments(arguments) if hasattr(kind, "for_arguments") else kind
+
+
+def benchmarks(module: str) -> ModuleType:
+    """A module of the benchmarks: in a wheel part of the package, in a clone beside ``src``."""
+    if PACKAGE not in sys.modules and find_spec(PACKAGE) is None:
+        file = Path(__file__).parents[3] / "benchmarks" / "__init__.py"
+        spec = spec_from_file_location(PACKAGE, file)
+        if spec is None or spec.loader is None or not file.is_file():
+            raise ValueError("this installation has no benchmarks; install mintnet from a wheel")
+        sys.modules[PACKAGE] = package = module_from_spec(spec)
+        spec.loader.exec_module(package)
+    return import_module(f"{PACKAGE}.{module}")
 
 
 def _choice(name: str, group: str) -> Any:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from mintnet.analysis import Headline
-from mintnet.cli.bench import benchmarks
+from mintnet.cli.app import benchmarks
 from mintnet.cli.command import Command, Whole
 from mintnet.cli.images import Interpolate, Sample
 from mintnet.cli.output import console, print_commands

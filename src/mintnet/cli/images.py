@@ -161,9 +161,8 @@ class Verify(DataCommand, then="mintnet report {model}"):
         if not self.iterations or min(self.iterations) < 0:
             raise ValueError("--iterations are at least 0")
         if not self.divisors or min(self.divisors) <= 0.5:
-            raise ValueError(
-                "--divisors are above 0.5: steps from 2 on converge nowhere (Theorem 2)"
-            )
+            words = "steps from 2 on converge nowhere (Theorem 2)"
+            raise ValueError(f"--divisors are above 0.5: {words}")
         place = output_place(self.out, "invertibility.png", (".png", ".svg", ".pdf"))
         out, solver, flow = console(), self.chosen_solver(), opened.flow
         images = self.images(opened, self.count).images.to(flow.device)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+FILES = files("mintnet.data") / "files"
 TRAIN = 1437
 SLICE = "mnist-slice"
 
@@ -114,7 +115,6 @@ def mnist_slice() -> ImageData:
 
 
 def _embedded(name: str) -> tuple[Tensor, Tensor]:
-    path = files("mintnet.data").joinpath("files", f"{name}.npz")
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as table:
+    with (FILES / f"{name}.npz").open("rb") as file, np.load(file, allow_pickle=False) as table:
         images, labels = table["images"][:, None], table["labels"].astype(np.int64)
     return torch.from_numpy(images), torch.from_numpy(labels)

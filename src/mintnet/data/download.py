@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from mintnet.data import published, readers
+from mintnet.data import published
 from mintnet.data.dataset import DataError, reason
 from mintnet.data.published import ARCHIVES, CIFAR10_BINARY, CIFAR10_PYTHON, MNIST, content, md5
 from mintnet.files import whole_file, write_bytes
@@ -41,19 +41,11 @@ def verify(name: str, folder: str | Path) -> list[FileStatus]:
     if name not in _NAMES:
         raise ValueError(f"unknown data set {name!r} to get; expected one of {', '.join(_NAMES)}")
     base = Path(folder).expanduser()
-    home = base if base.name == name else base / name
-    if name == "mnist":
-        found = {n: readers.locate_mnist(n, base) for n in MNIST}
-        home = next((p.parent for p in found.values() if p), home)
-        return [_compare(p or home / f"{n}.gz", MNIST[n]) for n, p in found.items()]
-    if name == "cifar10":
-        home, version = readers.locate_cifar10(base) or (home, CIFAR10_BINARY)
-        return [_compare(home / n, digest) for n, digest in version.items()]
-    if name == "imagenet32":
-        wanted = [n for part in readers.imagenet32_files(base).values() for n in part]
-        both = [(n, readers.locate_imagenet32(n, base)) for n in wanted]
-        return [FileStatus(p or home / n, "present" if p else "missing") for n, p in both]
-    return []
+    found = published.located(name, base) if name in published.VERSIONS else {}
+    own = base if base.name == name else base / name
+    home = next((path.parent for path in found.values() if path), own)
+    digests, ending = MNIST | CIFAR10_BINARY | CIFAR10_PYTHON, ".gz" if name == "mnist" else ""
+    return [_compare(p or home / f"{n}{ending}", digests.get(n)) for n, p in found.items()]
 
 
 def get(name: str, folder: str | Path, *, progress: bool = False) -> list[Path]:
@@ -110,10 +102,10 @@ def _fetch(file: Path, mirrors: tuple[str, ...], digest: str, progress: bool) ->
     raise DataError(f"{file.name}: no download from {' or '.join(faults)}; {mend}")
 
 
-def _compare(file: Path, digest: str) -> FileStatus:
+def _compare(file: Path, digest: str | None) -> FileStatus:
     """Whether a file has this md5 sum, archives as they are, others without their gzip."""
-    if not file.is_file():
-        return FileStatus(file, "missing")
+    if digest is None or not file.is_file():
+        return FileStatus(file, "present" if file.is_file() else "missing")
     try:
         found = md5(file.read_bytes() if file.name in ARCHIVES else content(file))
     except DataError:

@@ -2,41 +2,26 @@
 
 import gzip
 import hashlib
+import json
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
 
-from mintnet.data.dataset import DataError
+from mintnet.data.dataset import FILES, DataError
 from mintnet.files import readable_size
 
-MNIST: Final = {
-    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
-    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
-    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
-    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+_md5s: dict[str, dict[str, str]] = json.loads((FILES / "published.json").read_text())
+MNIST, CIFAR10_BINARY, CIFAR10_PYTHON, ARCHIVES = _md5s.values()
+OLD = ("train_32x32.npy", "valid_32x32.npy")
+"""ImageNet 32×32 of the papers on density models, .npy files without labels."""
+BOX = (*(f"train_data_batch_{k}" for k in range(1, 11)), "val_data")
+"""The anti-aliased version, about 0.25 bits per dimension easier: pickles or .npz with labels."""
+VERSIONS: dict[str, tuple[Iterable[str], ...]] = {
+    "mnist": (MNIST,),
+    "cifar10": (CIFAR10_BINARY, CIFAR10_PYTHON),
+    "imagenet32": (OLD, BOX),
 }
-CIFAR10_BINARY: Final = {
-    "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
-    "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
-    "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
-    "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb",
-    "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
-    "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
-}
-CIFAR10_PYTHON: Final = {
-    "data_batch_1": "c99cafc152244af753f735de768cd75f",
-    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
-    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
-    "data_batch_4": "634d18415352ddfa80567beed471001a",
-    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
-    "test_batch": "40351d587109b95175f43aff81a1287e",
-}
-ARCHIVES: Final = {
-    "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
-    "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
-}
-
+BELOW = {"mnist": ("MNIST/raw", "raw"), "cifar10": ("cifar-10-batches-bin", "cifar-10-batches-py")}
 DOWNLOADED = ("mnist", "cifar10")  # these can be had without registration
 LARGEST = 600_000_000  # bytes, unpacked: half more than any published file that is not mapped
 
@@ -74,6 +59,30 @@ def find(name: str, folder: Path, files: Iterable[str], *below: str) -> Path | N
     files = tuple(files)
     places = (base / sub for base in (folder / name, folder) for sub in ("", *below))
     return next((place / f for place in places for f in files if (place / f).is_file()), None)
+
+
+def located(name: str, folder: Path) -> dict[str, Path | None]:
+    """The files of a data set and where they are in or below ``folder``, packed or not, or None.
+
+    Of several versions the first that is there, or else the first; two of ImageNet are refused.
+    """
+    every = [
+        {file: find(name, folder, _spellings(name, file), *BELOW.get(name, ())) for file in files}
+        for files in VERSIONS[name]
+    ]
+    there = [found for found in every if any(found.values())]
+    if name == "imagenet32" and len(there) > 1:
+        old, box = (next(filter(None, found.values())).name for found in there)
+        both = f"{folder} has both ({old} and {box}); put each into a folder of its own"
+        raise DataError(f"imagenet32: expected one of its two versions; {both}")
+    return (there or every)[0]
+
+
+def _spellings(name: str, file: str) -> tuple[str, ...]:
+    if name == "mnist":
+        dotted = file.replace("-idx", ".idx")
+        return file, f"{file}.gz", dotted, f"{dotted}.gz"
+    return (f"{file}.npz", file) if name == "imagenet32" else (file,)
 
 
 def content(path: Path) -> bytearray:

@@ -7,7 +7,7 @@ import io
 import math
 import pickle
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,6 @@ PARTS = {"train": "train", "test": "t10k"}
 MAGIC = {"images": 2051, "labels": 2049}
 PIXELS = 3 * 32 * 32
 RECORD = 1 + PIXELS  # bytes of CIFAR-10's binary version: a label, then pixels, channel-major
-Files = dict[str, tuple[str, ...]]
-OLD: Files = {"train": ("train_32x32.npy",), "test": ("valid_32x32.npy",)}
-"""ImageNet 32×32 of the papers on density models, .npy files without labels."""
-BOX: Files = {"train": tuple(f"train_data_batch_{k}" for k in range(1, 11)), "test": ("val_data",)}
-"""The anti-aliased version, about 0.25 bits per dimension easier: pickles or .npz with labels."""
 COUNTS = {"train": 1_281_149, "test": 49_999}
 Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]  # images (N, 3072), labels (N,) from 0
 _ALLOWED: dict[tuple[str, str], Any] = {
@@ -41,13 +36,6 @@ for _home in ("numpy.core", "numpy._core"):  # numpy moved them, so they are tak
     _ALLOWED[f"{_home}.multiarray", "_reconstruct"] = np.empty(0).__reduce__()[0]
     _ALLOWED[f"{_home}.multiarray", "scalar"] = np.int64(0).__reduce__()[0]
     _ALLOWED[f"{_home}.numeric", "_frombuffer"] = np.empty(0).__reduce_ex__(5)[0]
-
-
-def locate_mnist(name: str, folder: Path) -> Path | None:
-    """The file published as ``name`` in or below ``folder``, packed or not, or None."""
-    dotted = name.replace("-idx", ".idx")
-    names = (name, f"{name}.gz", dotted, f"{dotted}.gz")
-    return published.find("mnist", folder, names, "MNIST/raw", "raw")
 
 
 def parse_idx(data: bytes | bytearray, kind: str, source: str | Path = "idx") -> NDArray[np.uint8]:
@@ -75,13 +63,12 @@ def parse_idx(data: bytes | bytearray, kind: str, source: str | Path = "idx") ->
 def load_mnist(split: str, folder: str | Path | None) -> ImageData:
     """MNIST, or another set in the same files, (N, 1, 28, 28) with labels 0 … 9."""
     home, part, arrays = published.existing("mnist", folder), PARTS[split], []
-    names = f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
-    paths = _all_of("mnist", home, names, locate_mnist)
-    for kind, name, path in zip(MAGIC, names, paths, strict=True):
+    files = _all_of("mnist", home, split)
+    for kind, (name, path) in zip(MAGIC, files.items(), strict=True):
         data = content(path)
         arrays.append(parse_idx(data, kind, path))
         published.refuse_renamed(path, name, data, published.MNIST)
-    images, labels = arrays
+    (images, labels), paths = arrays, list(files.values())
     if (size := images.shape[1:]) != (28, 28):
         raise DataError(f"{paths[0]}: expected images of 28x28 pixels; got {size[0]}x{size[1]}")
     if (top := labels.max(initial=0)) > 9:
@@ -93,34 +80,22 @@ def load_mnist(split: str, folder: str | Path | None) -> ImageData:
     return ImageData("mnist", torch.from_numpy(images[:, None]), classes)
 
 
-def _all_of(
-    name: str, home: Path, files: Iterable[str], locate: Callable[[str, Path], Path | None]
-) -> list[Path]:
-    """The paths of all these files of a data set, or an error that names those not there."""
-    found = {file: locate(file, home) for file in files}
+def _all_of(name: str, home: Path, split: str) -> dict[str, Path]:
+    """The files of a split of a data set, or an error that names those not there."""
+    files = published.located(name, home).items()
+    found = {n: p for n, p in files if n.startswith(("train", "data")) == (split == "train")}
     if missing := [file for file, path in found.items() if path is None]:
         wanted = f"{', '.join(found)} in {home} or {home / name}; {', '.join(missing)} not there"
         mend = f"`mintnet data get {name} {home}` downloads it or says where it is from"
         raise DataError(f"{name}: expected {wanted}; {mend}")
-    return [path for path in found.values() if path]
-
-
-def locate_cifar10(folder: Path) -> tuple[Path, Mapping[str, str]] | None:
-    """The folder with CIFAR-10 files in or below ``folder``, and the names and md5s to expect."""
-    below = "cifar-10-batches-bin", "cifar-10-batches-py"
-    for version in (CIFAR10_BINARY, CIFAR10_PYTHON):
-        if path := published.find("cifar10", folder, version, *below):
-            return path.parent, version
-    return None
+    return {file: path for file, path in found.items() if path}
 
 
 def load_cifar10(split: str, folder: str | Path | None) -> ImageData:
     """CIFAR-10, (N, 3, 32, 32) with labels 0 … 9; the binary version goes before the other."""
-    home = published.existing("cifar10", folder)
-    place, version = locate_cifar10(home) or (home, CIFAR10_BINARY)
-    wanted = [name for name in version if name.startswith("test") == (split == "test")]
-    paths = _all_of("cifar10", place, wanted, lambda name, _: published.find(".", place, (name,)))
-    return join("cifar10", [_read(path, version) for path in paths])
+    files = _all_of("cifar10", published.existing("cifar10", folder), split)
+    version = CIFAR10_PYTHON if files.keys() <= CIFAR10_PYTHON.keys() else CIFAR10_BINARY
+    return join("cifar10", [_read(path, version) for path in files.values()])
 
 
 def _read(path: Path, version: Mapping[str, str]) -> Batch:
@@ -201,33 +176,17 @@ def join(name: str, batches: Iterable[Batch]) -> ImageData:
     return ImageData(name, images, torch.from_numpy(np.concatenate(labels)))
 
 
-def locate_imagenet32(name: str, folder: Path) -> Path | None:
-    """The file published as ``name`` in ``folder``, where a batch may end in .npz, or None."""
-    return published.find("imagenet32", folder, (f"{name}.npz", name))
-
-
-def imagenet32_files(folder: Path) -> Files:
-    """The files of the version in ``folder``, the older one if there is none; both are refused."""
-    names = ([name for part in version.values() for name in part] for version in (OLD, BOX))
-    paths = ([locate_imagenet32(name, folder) for name in each] for each in names)
-    old, box = (next(filter(None, found), None) for found in paths)
-    if old and box:
-        both = f"{folder} has both ({old.name} and {box.name}); put each into a folder of its own"
-        raise DataError(f"imagenet32: expected one of its two versions; {both}")
-    return BOX if box else OLD
-
-
 def load_imagenet32(split: str, folder: str | Path | None) -> ImageData:
     """ImageNet 32×32, (N, 3, 32, 32), in the version that is there; "test" are its validation."""
-    home = published.existing("imagenet32", folder)
-    version = imagenet32_files(home)
-    paths = _all_of("imagenet32", home, version[split], locate_imagenet32)
-    if version is BOX:
-        return join("imagenet32-box", (read_batch(p, content(p), 1, 1000) for p in paths))
-    images = map_npy(paths[0])
+    files = _all_of("imagenet32", published.existing("imagenet32", folder), split)
+    first, *_ = files.values()
+    if files.keys() <= set(published.BOX):
+        batches = (read_batch(path, content(path), 1, 1000) for path in files.values())
+        return join("imagenet32-box", batches)
+    images = map_npy(first)
     if len(images) == COUNTS["train" if split == "test" else "test"]:
         got = f"{len(images)} images, as many as in the other file; are the two swapped?"
-        raise DataError(f"{paths[0]}: expected the {split} images; got {got}")
+        raise DataError(f"{first}: expected the {split} images; got {got}")
     return ImageData("imagenet32-old", torch.from_numpy(images))
 
 

@@ -92,18 +92,15 @@ class BijectionTransform(Transform, nn.Module):
 
     def call_and_ladj(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """y and log |det J(x)| from one evaluation, as zuko asks for them."""
-        if self._remembers(x, 0):
-            return self._last[1], self.log_abs_det_jacobian(x, self._last[1])
-        y, log_det = self._evaluate(x)
-        self._remember(x, y, log_det)
+        known, (y, log_det) = self._remembers(x, 0), self._last[1:3]
+        if not known or log_det is None:
+            image, log_det = self._evaluate(x)
+            y = y if known else image
+            self._remember(x, y, log_det)
         return y, log_det
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        if not self._remembers(x, 0):
-            return self._evaluate(x)[1]
-        if self._last[2] is None:
-            self._remember(x, self._last[1], self._evaluate(x)[1])
-        return self._last[2]  # type: ignore[no-any-return]
+        return self.call_and_ladj(x)[1]
 
     def _evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
         flat, batch, shape = self._flat(x, 0)

@@ -1,7 +1,5 @@
 """Pictures about a classifier: how it does on test images, and what it sees in one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +18,7 @@ COLUMNS = 8
 
 
 def evaluation_picture(
-    found: Accuracy, images: Tensor, levels: int, names: tuple[str, ...], title: str
+    found: "Accuracy", images: Tensor, levels: int, names: tuple[str, ...], title: str
 ) -> bytes:
     """One PNG: confusion, reliability, and the 24 most confident mistakes with what was said."""
     places = found.mistakes(3 * COLUMNS)
@@ -44,7 +42,7 @@ def evaluation_picture(
         return saved(figure)
 
 
-def _draw_confusion(axes: Axes, confusion: Tensor, names: tuple[str, ...]) -> None:
+def _draw_confusion(axes: "Axes", confusion: Tensor, names: tuple[str, ...]) -> None:
     """Draw how many images of each true class (row) were called what (column); shades: mistakes."""
     counts = confusion.numpy()
     wrong = counts - np.diag(np.diag(counts))
@@ -62,7 +60,7 @@ def _draw_confusion(axes: Axes, confusion: Tensor, names: tuple[str, ...]) -> No
     axes.set(xlabel="predicted", ylabel="true class", title="Confusion")
 
 
-def _draw_reliability(axes: Axes, found: Calibration) -> None:
+def _draw_reliability(axes: "Axes", found: "Calibration") -> None:
     """Draw the share that is right against what was said, with the line where they agree."""
     full, width = found.counts > 0, 1 / len(found.counts)
     centres = (np.arange(len(found.counts)) + 0.5) * width

@@ -1,7 +1,5 @@
 """Many small images as one picture that can be seen."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +24,7 @@ def image_grid(
     columns: int | None = None,
     width: int = 640,
     paired: bool = False,
-) -> Image:
+) -> "Image":
     """Images (N, C, H, W) uint8 side by side, each pixel enlarged to a square, lines between.
 
     The brightest of the grey levels, levels − 1, becomes white. Without ``columns`` the grid is
@@ -40,10 +38,8 @@ def image_grid(
     from PIL import Image
 
     if images.dim() != 4 or images.dtype != torch.uint8 or images.shape[1] not in (1, 3):
-        raise ValueError(
-            "expected uint8 images of shape (N, 1, H, W) or (N, 3, H, W); got "
-            f"{images.dtype} of shape {tuple(images.shape)}"
-        )
+        got = f"{images.dtype} of shape {tuple(images.shape)}"
+        raise ValueError(f"expected uint8 images of shape (N, 1, H, W) or (N, 3, H, W); got {got}")
     if not len(images):
         raise ValueError("expected at least one image to draw; got none")
     count, _, h, w = images.shape
@@ -63,7 +59,7 @@ def image_grid(
     return Image.fromarray(canvas)
 
 
-def paired_grid(found: Reconstruction, levels: int, most: int = 48) -> Image:
+def paired_grid(found: "Reconstruction", levels: int, most: int = 48) -> "Image":
     """Whole rows of originals, each above the row of their reconstructions (Fig. 4b)."""
     columns = min(16, len(found.originals), most)
     shown = min(most, len(found.originals)) // columns * columns
@@ -72,7 +68,7 @@ def paired_grid(found: Reconstruction, levels: int, most: int = 48) -> Image:
     return image_grid(torch.cat(rows), levels, columns, width=800, paired=True)
 
 
-def save_picture(picture: Image, path: str | Path) -> Path:
+def save_picture(picture: "Image", path: str | Path) -> Path:
     """Write a picture, whole or not at all; the ending of the name chooses the format.
 
     Where the format knows no transparency, what is transparent becomes white.

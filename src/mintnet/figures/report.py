@@ -1,7 +1,5 @@
 """Pages that hold everything they show, from the templates beside this file, and their plots."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -78,7 +76,7 @@ def series(
 
 
 def draw_metrics(
-    axes: Axes,
+    axes: "Axes",
     theme: Theme,
     rows: Sequence[dict[str, Any]],
     figure: str = "bpd",
@@ -103,7 +101,7 @@ def draw_metrics(
 
 
 def draw_error_curves(
-    axes: Axes, theme: Theme, curves: Sequence[ErrorCurve], reached: tuple[str, float]
+    axes: "Axes", theme: Theme, curves: Sequence[ErrorCurve], reached: tuple[str, float]
 ) -> None:
     """Draw each curve with its band on logarithmic axes, and what another solver reached."""
     for curve, colour in zip(curves, cycle(theme.colours), strict=False):
@@ -159,7 +157,7 @@ def _page(name: str, **content: Any) -> str:
     return environment.get_template(name).render(**content)
 
 
-def _embedded(picture: Image) -> tuple[str, int, int]:
+def _embedded(picture: "Image") -> tuple[str, int, int]:
     """A picture inside the page, with its width and height."""
     buffer = io.BytesIO()
     picture.save(buffer, "PNG", optimize=True)

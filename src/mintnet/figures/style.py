@@ -1,10 +1,9 @@
 """One look for every plot, on light and on dark paper."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -28,27 +27,11 @@ DARK = Theme(
     "#161c22", "#e6ebf0", "#9aa7b4", "#2b343d", ("#3fc7bd", "#f0944d", "#a993ee", "#93a0ad")
 )
 
-SETTINGS: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10.5,
-    "axes.titlesize": 12,
-    "axes.titlelocation": "left",
-    "axes.titlepad": 12,
-    "axes.facecolor": "none",
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.linewidth": 0.8,
-    "legend.handlelength": 1.6,
-    "lines.linewidth": 2,
-    "lines.solid_capstyle": "round",
-    "svg.hashsalt": "mintnet",  # the same file from the same data
-    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
-    **dict.fromkeys([f"{axis}tick.{kind}.size" for axis in "xy" for kind in ("major", "minor")], 0),
-}
+STYLE = Path(__file__).with_name("mintnet.mplstyle")  # what does not depend on the paper
 
 
 @contextmanager
-def styled_figure(theme: Theme, size: tuple[float, float]) -> Iterator[Figure]:
+def styled_figure(theme: Theme, size: tuple[float, float]) -> Iterator["Figure"]:
     """A figure of that size in inches, in this look, to be drawn on and saved inside the block."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -56,15 +39,15 @@ def styled_figure(theme: Theme, size: tuple[float, float]) -> Iterator[Figure]:
 
     quiet = ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
     ink = ("axes.titlecolor", "text.color", "legend.labelcolor")
-    colours = {"grid.color": theme.grid, "savefig.facecolor": theme.paper}
+    colours: dict[Any, Any] = {"grid.color": theme.grid, "savefig.facecolor": theme.paper}
     colours |= dict.fromkeys(quiet, theme.quiet) | dict.fromkeys(ink, theme.ink)
-    with matplotlib.rc_context(SETTINGS | colours):
+    with matplotlib.rc_context(colours, STYLE):
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)  # no window, whatever the user's own settings say
         yield figure
 
 
-def saved(figure: Figure, kind: str = "png", dpi: int = 110, **options: Any) -> bytes:
+def saved(figure: "Figure", kind: str = "png", dpi: int = 110, **options: Any) -> bytes:
     """The bytes of a figure's file, the same for the same data."""
     buffer = io.BytesIO()
     metadata = {"Date": None} if kind == "svg" else None

@@ -155,10 +155,8 @@ class IResNetBlock(Bijection):
         if solver is None or isinstance(solver, Auto):
             solver = ResidualIteration(STEPS)
         if not isinstance(solver, ResidualIteration | FixedPoint):
-            raise ValueError(
-                "an IResNetBlock is not triangular: it takes ResidualIteration(), FixedPoint() or "
-                f"Auto(); got {solver!r}"
-            )
+            wanted = "it takes ResidualIteration(), FixedPoint() or Auto()"
+            raise ValueError(f"an IResNetBlock is not triangular: {wanted}; got {solver!r}")
         return solver.attempt(System("IResNetBlock", self._evaluate, torch.clone, LOWER), z)
 
     def _evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -47,6 +47,13 @@ class Config:
             raise ValueError(f"{' and '.join(names)} need one entry for each stage; got {got}")
 
 
+def parameter_count(net: nn.Module) -> int:
+    """Weights and biases, those that a mask holds at 0 left out."""
+    masks = storage.masks_of(net)
+    counted = ((p.numel(), masks.get(name)) for name, p in net.named_parameters())
+    return sum(size if mask is None else int(mask.sum()) for size, mask in counted)
+
+
 class Model(nn.Module, ABC):
     """A network, called ``kind`` in files, for images (C, H, W) with ``levels`` grey levels."""
 
@@ -54,6 +61,7 @@ class Model(nn.Module, ABC):
     kinds: ClassVar[dict[str, type["Model"]]] = {}
     schema: ClassVar[Any]  # of what `describe` gives
     scores: dict[str, Tensor] | None = None  # of held-out images, see `analysis.score.Reference`
+    parameter_count = parameter_count
 
     def __init_subclass__(cls) -> None:
         if "kind" in vars(cls):
@@ -123,10 +131,6 @@ class Model(nn.Module, ABC):
 
         return hub.push(self, name, figures or {}, private)
 
-    def parameter_count(self) -> int:
-        """Weights and biases, those that a mask holds at 0 left out."""
-        return parameter_count(self)
-
     @property
     def dtype(self) -> torch.dtype:
         return next(self.parameters()).dtype
@@ -165,10 +169,3 @@ def choose(name: str, presets: dict[str, Any], suffix: str = "") -> str:
     if short not in presets:
         raise ValueError(f"unknown preset {name!r}; choose one of {', '.join(presets)}")
     return short
-
-
-def parameter_count(net: nn.Module) -> int:
-    """Weights and biases, those that a mask holds at 0 left out."""
-    masks = storage.masks_of(net)
-    counted = ((p.numel(), masks.get(name)) for name, p in net.named_parameters())
-    return sum(size if mask is None else int(mask.sum()) for size, mask in counted)

@@ -112,9 +112,8 @@ class ImageClassifier(Model):
             raise ValueError(f"{name} in training mode needs at least two images: {why}")
         if not is_capturing(images) and bool((images == images[:1, :, :1, :1]).all()):
             why = "the same constant colour, so batch normalization would divide by 0"
-            raise ValueError(
-                f"all images of the batch are {why}; give others, or call .eval() first"
-            )
+            mend = "give others, or call .eval() first"
+            raise ValueError(f"all images of the batch are {why}; {mend}")
         return nullcontext()
 
 

@@ -355,8 +355,7 @@ def finite(found: Tensor) -> Tensor:
     """Likelihoods or codes of samples; ValueError unless all are finite."""
     if not unreadable(found) and not bool(found.isfinite().all()):
         broken = int((~found.isfinite()).reshape(len(found), -1).any(1).sum())
-        raise ValueError(
-            f"the model gives NaN or infinite numbers for {broken} of {len(found)} samples: its "
-            "weights are damaged, or these samples are too far from all that it knows"
-        )
+        some = f"{broken} of {len(found)} samples"
+        why = "its weights are damaged, or these samples are too far from all that it knows"
+        raise ValueError(f"the model gives NaN or infinite numbers for {some}: {why}")
     return found

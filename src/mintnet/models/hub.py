@@ -15,25 +15,7 @@ from mintnet.solvers import REMEDY
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 NEEDED = "models of the hub need huggingface_hub: pip install 'mintnet[hub]'"
 PUBLIC = ("preset", "data", "validation", "step")  # what others need to know of the training
-CARD = """---
-library_name: mintnet
-tags: [normalizing-flow, invertible-network]
----
-
-# {name}
-
-A {kind} of mintnet (`pip install mintnet`) for images of shape {shape} with {levels} levels.
-
-```python
-import mintnet
-
-model = mintnet.{cls}.from_pretrained("{name}")
-```
-
-| | |
-|---|---|
-{rows}
-{samples}"""
+CARD = Path(__file__).with_name("card.md").read_text("utf-8")
 
 
 def is_hub_name(name: str | Path) -> bool:

@@ -70,6 +70,8 @@ def in_stages(
 class Network(Chain):
     """A chain that is built from a configuration; files call its parts ``chain.parts``."""
 
+    parameter_count = parameter_count
+
     def __init__(self, *parts: Bijection) -> None:
         Bijection.__init__(self)
         self.chain = Chain(*parts)
@@ -85,10 +87,6 @@ class Network(Chain):
         """The network for samples with this context, (batch, classes); it shares its weights."""
         parts = self.leaves()
         return Chain(*(p.given(context) if isinstance(p, MixtureLayer) else p for p in parts))
-
-    def parameter_count(self) -> int:
-        """Weights and biases, those that a mask holds at 0 left out."""
-        return parameter_count(self)
 
 
 class MintNet(Network):

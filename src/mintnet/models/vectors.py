@@ -8,9 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast
 import torch
 from torch import Tensor, nn
 
-from mintnet.bijections.base import EntrywiseBijection
+from mintnet.bijections.base import EntrywiseBijection, check_input
 from mintnet.flows import EntryScaling
-from mintnet.graphs import is_capturing
 from mintnet.models.base import Model
 from mintnet.models.deep import DeepConfig, DeepNet
 from mintnet.models.flow import Flow
@@ -20,8 +19,6 @@ VECTOR = {"net": DeepConfig, "base": Literal["normal", "logistic"]}
 
 class VectorFlow(Flow):
     r"""A density of vectors x of D real numbers: no grey levels, no dequantization noise.
-
-    .. code-block:: text
 
         y = exp(s) ⊙ (x + b),   z = net(y),   log p(x) = log q(z) + log |det ∂z/∂x|
 
@@ -76,15 +73,9 @@ class VectorFlow(Flow):
 
     def check_images(self, images: Tensor, floating: bool = True) -> None:
         """Raise unless these are finite points in the precision of the weights."""
-        if not isinstance(images, Tensor) or images.shape[1:] != self.shape:
-            got = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
-            points = f"a tensor of points, (batch, {self.dimensions})"
-            raise ValueError(f"VectorFlow takes {points}; got {got}")
-        if images.dtype != self.dtype:
-            points = f"points in {self.dtype} like its weights"
-            raise ValueError(f"VectorFlow takes {points}; got {images.dtype}")
-        if not is_capturing(images) and not bool(images.isfinite().all()):
-            raise ValueError("VectorFlow takes finite numbers; some are NaN or infinite")
+        if isinstance(images, Tensor):
+            self.net.check_dtype(images)
+        check_input(images, self.shape, "VectorFlow")
 
     def score(self, *_: Any, **__: Any) -> Any:
         raise ValueError("score and restore are for models of images; of points take log_prob")
@@ -97,16 +88,13 @@ class VectorFlow(Flow):
     @classmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
         net = config["net"]
-        sizes = net.shape, net.layers, net.filters, net.blocks, net.components
-        dimensions, layers, filters, blocks, components = (size for (size,) in sizes)
-        form = layers, filters, blocks, components, net.classes
-        return cls(dimensions, *form, base=config["base"])
+        each = net.shape, net.layers, net.filters, net.blocks, net.components
+        dimensions, layers, filters, blocks, components = (size for (size,) in each)
+        return cls(dimensions, layers, filters, blocks, components, net.classes, config["base"])
 
 
 class Columns(EntrywiseBijection):
     r"""Each column of a table by itself: scaled, or through the histogram of its rows,
-
-    .. code-block:: text
 
         y = (x − low) / width,     or     y = logit P(x)
 
@@ -174,8 +162,6 @@ def gaussian_log_prob(log_weights: Tensor, means: Tensor, factors: Tensor, x: Te
 
 class TableModel(Model):
     r"""A mixture of several flows, each with the columns in an order of its own, and of Gaussians:
-
-    .. code-block:: text
 
         p(y) = Σₘ wₘ pₘ(y[orderₘ]) + Σₖ wₖ N(y; mₖ, Lₖ Lₖᵀ),     y = `Columns` (x)
 

@@ -40,8 +40,6 @@ METRICS: dict[str, Any] = {"kind": str, "step": Steps}
 class RunFolder:
     """A folder with one run.
 
-    .. code-block:: text
-
         run.json           recipe, data, network, versions
         metrics.jsonl      one line for each report, validation, grid and step that was left out
         checkpoint.pt      the state to resume from

@@ -77,8 +77,6 @@ def orthogonalized(matrices: Tensor) -> Tensor:
 class Muon(torch.optim.Adam):
     r"""Momentum with orthogonal steps for kernels (Muon); Adam for biases, t and the like.
 
-    .. code-block:: text
-
         m ← β m + (1 − β) g,   W ← W − α c U Vᵀ,   where U S Vᵀ = (1 − β) g + β m
 
     Each kernel is a matrix with one row for each output, c makes entries move by 0.2 α in the root
