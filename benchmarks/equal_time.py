@@ -144,7 +144,9 @@ def main() -> None:
             command += f" --seconds {options.seconds:g}"
             command += f" --pictures {options.pictures}" if options.pictures else ""
             facts = {"command": command, "commit": commit(), "machine": machine(device)}
-            known[options.name] = {**facts, "variants": rows}
+            key = options.name + (f", {options.pictures} pictures" if options.pictures else "")
+            before = known.get(key, {}).get("variants", {})
+            known[key] = {**facts, "variants": before | rows}
             options.out.write_text(json.dumps(known, indent=1) + "\n")
 
 

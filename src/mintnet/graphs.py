@@ -29,12 +29,15 @@ def is_capturing(x: Tensor) -> bool:
 
 
 def capture(
-    run: Callable[[], Output], device: torch.device, state: Callable[[], Sequence[Tensor]] = tuple
+    run: Callable[[], Output],
+    device: torch.device,
+    state: Callable[[], Sequence[Tensor]] = tuple,
+    warm_ups: int = 3,
 ) -> Callable[[], Output]:
     """``run`` as a function that replays a CUDA graph and returns the same output tensors.
 
     ``run`` takes its inputs from tensors that stay where they are and reads nothing back to the
-    host. It runs three times before the capture, so that libraries have chosen their algorithms.
+    host. It runs ``warm_ups`` times before the capture, so that libraries have chosen algorithms.
     ``state()`` lists all tensors that it changes in place and that outlive a call: afterwards they
     are put back as they were, and those listed only then (the moments of an optimizer) set to 0.
 
@@ -48,7 +51,7 @@ def capture(
         side = torch.cuda.Stream(device)
         side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side):
-            for _ in range(3):
+            for _ in range(warm_ups):
                 run()
         torch.cuda.current_stream(device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -96,17 +97,17 @@ def test_the_wavefront_has_as_many_levels_at_any_depth(
 
 @torch.no_grad()
 def test_a_captured_walk_serves_every_layer_of_its_shape() -> None:
-    """On a CPU a walk is its own replay."""
-    first, second = (away_from_zero(MixtureLayer(2, 3, (4, 4), 2, 3), seed) for seed in (1, 2))
-    x = torch.randn(3, 2, 4, 4)
-    z = second(x)[0]
-    functions = [MixtureMap(layer) for layer in (first, second)]
-    walk = LevelWalk(functions[0], first(x)[0])
-    found = walk.replayed(functions[1], z)
-    torch.testing.assert_close(found, x, rtol=1e-4, atol=1e-4)
-    again = walk.replayed(functions[0], first(x)[0])
-    torch.testing.assert_close(again, x, rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(found, x, rtol=1e-4, atol=1e-4)
+    """On a CPU a walk is its own replay. It leaves the weights of the layers alone."""
+    layers = [away_from_zero(MixtureLayer(2, 3, (4, 4), 2, 3), seed) for seed in (1, 2)]
+    x, before = torch.randn(3, 2, 4, 4), [copy.deepcopy(layer.state_dict()) for layer in layers]
+    functions, codes = [MixtureMap(layer) for layer in layers], [layer(x)[0] for layer in layers]
+    walk = LevelWalk(functions[0], codes[0])
+    for number in (1, 0, 1):
+        f = functions[number]
+        found = walk.replayed(f.convolutions(), f.constants(None), codes[number])
+        torch.testing.assert_close(found, x, rtol=1e-4, atol=1e-4)
+    for layer, kept in zip(layers, before, strict=True):
+        assert all(torch.equal(kept[name], value) for name, value in layer.state_dict().items())
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from mintnet import Auto, Chain, FixedPoint, MintLayer, MixtureLayer, Squeeze, Wavefront
 from mintnet.graphs import capture
+from mintnet.solvers import monotone
 from registry import away_from_zero, normal_mint
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -99,8 +100,9 @@ def test_random_numbers_survive_a_capture_that_fails() -> None:
 
 
 @torch.no_grad()
-def test_captured_walks_outlive_those_of_other_shapes() -> None:
+def test_captured_walks_outlive_those_of_other_shapes(monkeypatch) -> None:
     """A graph reads index tensors of its shape, which nothing else may free."""
+    monkeypatch.setattr(monotone, "MOST_WALKS", 64)
     shapes = [(c, h) for c in (1, 2, 3) for h in (4, 5, 6, 7)]
     layers = [normal_mint(c, 5, (h, h), False, h, std=0.2).cuda() for c, h in shapes]
     layers += [away_from_zero(MixtureLayer(2, 4, (h, h)), h).cuda() for h in (4, 5, 6)]
@@ -110,6 +112,17 @@ def test_captured_walks_outlive_those_of_other_shapes() -> None:
     for layer, z, found in zip(layers, targets, first, strict=True):
         for again in (layer.solve(z, Wavefront()), layer.solve(z, Wavefront())):
             assert torch.equal(found.value, again.value)
+
+
+@torch.no_grad()
+def test_layers_that_share_a_walk_keep_their_weights() -> None:
+    torch.manual_seed(0)
+    layers = [normal_mint(3, 8, (8, 8), index % 2 == 1, index, std=0.2) for index in range(4)]
+    chain = Chain(*layers).cuda().eval()
+    before, z = copy.deepcopy(chain.state_dict()), torch.randn(64, 3, 8, 8, device="cuda")
+    first = chain.inverse(z, Wavefront())
+    assert all(torch.equal(first, chain.inverse(z, Wavefront())) for _ in range(3))
+    assert all(torch.equal(before[name], value) for name, value in chain.state_dict().items())
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from mintnet import calculus
 from mintnet.bijections.chain import Chain
-from mintnet.bijections.mint_evaluator import MintBlocks, MintEvaluator
+from mintnet.bijections.mint_evaluator import MintEvaluator
 from mintnet.bijections.triangular import Q, TriangularBijection
 from mintnet.calculus import Convolution, Ordering, conv_mask
 from mintnet.calculus.linear import constrained
@@ -137,11 +137,6 @@ class MintLayer(TriangularBijection):
 
     def value(self, x: Tensor) -> Tensor:
         return self.evaluator().value(x)
-
-    def blocks(self) -> MintBlocks | None:
-        """The layer in channel blocks; None for a single channel."""
-        several = self.channels > 1
-        return MintBlocks(self.evaluator(), self.name, self.ordering) if several else None
 
     def system(self) -> System:
         return replace(super().system(), levels=self.levels)

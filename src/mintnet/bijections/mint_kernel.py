@@ -29,7 +29,7 @@ except ImportError:
     triton = None
 
 MOST_COPIES = 128
-"""The kernel holds the K × K weights between copies of a channel in registers."""
+"""The kernel holds the K × K weights between copies of a channel on the chip."""
 ROWS = 16
 """Entries of a program: the fewest that Triton's products of matrices take."""
 
@@ -82,7 +82,7 @@ def solve_on_gpu(
     """
     (channels, copies, count), x = known[0].shape, torch.empty_like(target)
     padded = max(16, triton.next_power_of_2(copies))
-    grid, warps = (triton.cdiv(count, ROWS), channels), max(1, padded // 16)
+    grid, warps = (triton.cdiv(count, ROWS), channels), max(1, padded // 8)
     arrays = (*known, *own, t, target)
     if x.numel():
         with torch.cuda.device_of(x):
@@ -134,10 +134,12 @@ def _newton(
     while (step < 60) & (tl.max(active.to(tl.int32), 0) > 0):
         u1 = v1 + d1 * x[:, None]
         e1 = tl.exp(tl.minimum(u1, 0))
-        h1 = tl.where(u1 > 0, u1, e1 - 1)
+        near = u1 * (1 + u1 / 2 * (1 + u1 / 3 * (1 + u1 / 4)))  # exp(u) − 1, where that cancels
+        h1 = tl.where(u1 > 0, u1, tl.where(u1 > -0.03, near, e1 - 1))
         u2 = v2 + tl.dot(h1, d2, input_precision="ieee")
         e2 = tl.exp(tl.minimum(u2, 0))
-        terms = d3 * tl.where(u2 > 0, u2, e2 - 1)
+        near = u2 * (1 + u2 / 2 * (1 + u2 / 3 * (1 + u2 / 4)))
+        terms = d3 * tl.where(u2 > 0, u2, tl.where(u2 > -0.03, near, e2 - 1))
         slopes = d3 * e2 * tl.dot(e1 * d1, d2, input_precision="ieee")
 
         excess = t * x + tl.sum(terms, 1) - y

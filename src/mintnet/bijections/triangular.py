@@ -13,7 +13,7 @@ from mintnet.calculus import LOWER, Ordering, Proof, certify, variable
 from mintnet.calculus.expression import trace
 from mintnet.calculus.quantity import Q as Q
 from mintnet.calculus.value import within_range
-from mintnet.solvers import REALS, Auto, ChannelBlocks, Evaluate, Solution, Solver, System
+from mintnet.solvers import REALS, Auto, Evaluate, Solution, Solver, System
 from mintnet.solvers.gradient import attach_gradient
 
 
@@ -130,10 +130,6 @@ class TriangularBijection(Bijection):
         proof = self._proof
         return REALS if proof is None or proof.onto else (proof.least, proof.most)
 
-    def blocks(self) -> ChannelBlocks | None:
-        """The map in channel blocks that depend on earlier blocks alone, where it has them."""
-        return None
-
     @property
     def name(self) -> str:
         return type(self).__name__
@@ -146,7 +142,6 @@ class TriangularBijection(Bijection):
             ordering=self.ordering,
             expression=lambda: trace(self.function),
             slope_floor=self.slope_floor,
-            blocks=self.blocks,
             work=self.work,
         )
 

@@ -32,12 +32,14 @@ class LinearMap(ABC):
         """The map with another weight of the same shape, and without the bias."""
 
     def __call__(self, data: Tensor) -> Tensor:
-        image = self.apply(data, self.weight)
+        image, bias = self.apply(data, self.weight), self.bias_for(data)
+        return image if bias is None else image + bias.to(data.dtype)
+
+    def bias_for(self, data: Tensor) -> Tensor | None:
+        """The bias in a shape that broadcasts to images of ``data``."""
         if self.bias is None:
-            return image
-        return (
-            image + self.bias.to(data.dtype)[(..., *(None,) * (data.dim() - 1 - self.bias.dim()))]
-        )
+            return None
+        return self.bias[(..., *(None,) * (data.dim() - 1 - self.bias.dim()))]
 
     @abstractmethod
     def mask(self) -> Tensor:

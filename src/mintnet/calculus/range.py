@@ -39,8 +39,7 @@ class Range(Quantity):
         if bool((linear.weight.detach().cpu()[~linear.mask()] != 0).any()):
             raise ValueError(f"{linear} is not triangular in the {linear.ordering}: mask it first")
         value = linear_image(self.value, linear.weight.detach().cpu(), linear.apply)
-        if linear.bias is not None:
-            bias = linear.bias.reshape(-1, *(1,) * (value.low.dim() - 2))
+        if (bias := linear.bias_for(value.low)) is not None:
             value = value + Interval.point(bias)
         diagonal = linear.diagonal().detach().cpu().double()
         slope = linear_image(self.slope, diagonal, mix)

@@ -1,7 +1,7 @@
 """Solvers for triangular systems: each returns a `Solution` that says how good it is."""
 
 from mintnet.solvers.auto import Auto
-from mintnet.solvers.base import REMEDY, ChannelBlocks, Evaluate, Solver, StructureError, System
+from mintnet.solvers.base import REMEDY, Evaluate, Solver, StructureError, System
 from mintnet.solvers.bisection import Bisection
 from mintnet.solvers.fixed_point import FixedPoint, ResidualIteration
 from mintnet.solvers.solution import InversionError, Solution, Status, relative_residual
@@ -14,7 +14,6 @@ __all__ = [
     "TOLERANCES",
     "Auto",
     "Bisection",
-    "ChannelBlocks",
     "Evaluate",
     "FixedPoint",
     "InversionError",

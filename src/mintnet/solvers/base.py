@@ -37,8 +37,8 @@ class System:
 
     ``evaluate`` is x ↦ (f(x), diag J(x)), which takes the ``context`` beside x, one row a sample,
     if there is any; ``start`` is z ↦ x₀. ``expression`` gives the trace of f for solvers that
-    follow its structure, ``blocks`` gives f in channel blocks where it has them, and ``levels`` a
-    map that solves level by level, where there is one for x of a dtype on a device.
+    follow its structure, and ``levels`` a map that solves level by level, where there is one for x
+    of a dtype on a device.
     ``slope_floor`` gives a lower bound of |diag J| (0 if none is known) and the sign of diag J, of
     the shape of one sample or of one number. ``work`` is how many multiplications and additions one
     ``evaluate`` takes for one sample, roughly; 0 if that is not known.
@@ -50,7 +50,6 @@ class System:
     ordering: Ordering
     expression: Callable[[], Any] | None = None
     slope_floor: Callable[[], tuple[Tensor, Tensor]] = lambda: (torch.zeros(()), torch.ones(()))
-    blocks: Callable[[], ChannelBlocks | None] = lambda: None
     levels: Callable[[Tensor], LevelMap | None] = lambda x: None
     work: float = 0.0
     context: Tensor | None = None
@@ -60,33 +59,6 @@ class System:
 
     def rows(self, chosen: Tensor) -> System:
         return self if self.context is None else replace(self, context=self.context[chosen])
-
-
-class ChannelBlocks(ABC):
-    """A triangular f whose channels fall into blocks that depend on earlier blocks alone."""
-
-    @property
-    @abstractmethod
-    def channels(self) -> list[slice]:
-        """The channels of each block, in the order in which they are solved."""
-
-    @abstractmethod
-    def system(self, block: int) -> System:
-        """f restricted to a block; its ``evaluate`` takes x of the block and what is given."""
-
-    @abstractmethod
-    def given(self, block: int, known: list[tuple[Tensor, ...]]) -> Tensor | None:
-        """What ``evaluate`` of a block takes beside x, from the activations of earlier blocks."""
-
-    @abstractmethod
-    def activations(self, block: int, x: Tensor, given: Tensor | None) -> tuple[Tensor, ...]:
-        """What later blocks read of a block that is solved."""
-
-
-def sorted_by(channels: list[slice], values: list[Any]) -> list[Any]:
-    """Values of channel blocks in the order of the channels."""
-    order = sorted(range(len(channels)), key=lambda index: channels[index].start)
-    return [values[index] for index in order]
 
 
 class Solver(ABC):
@@ -109,7 +81,9 @@ class Solver(ABC):
         """`solve` in the arithmetic of z alone: residuals are those that the solver saw."""
         if z.dtype not in TOLERANCES:
             raise ValueError(f"solvers run in float32 or float64; got {z.dtype}. Use z.float().")
-        with graphs.lock if z.is_cuda else nullcontext(), true_float32():  # graphs share memory
+        shared = graphs.lock if z.is_cuda else nullcontext()  # graphs share memory
+        # What a solve keeps, as graphs, must serve outside of inference mode too.
+        with shared, true_float32(), torch.inference_mode(False), torch.no_grad():
             finite, scale = z.flatten(1).isfinite().all(1), z.abs().flatten(1).amax(1)
             # Read back once: on a GPU every look at a value waits for all work before it.
             count, zeros = torch.stack([finite.sum(), (scale == 0).sum()]).tolist()

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
+from torch.overrides import _get_current_function_mode_stack
 
 from mintnet.graphs import capture, is_capturing
 from mintnet.solvers.base import Evaluate
+from mintnet.solvers.verified import InFloat64
 
 if TYPE_CHECKING:
     from mintnet.solvers.fixed_point import FixedPoint, State
@@ -73,7 +75,8 @@ class CapturedSteps:
 def captured_steps(solver: FixedPoint, evaluate: Evaluate, state: State) -> CapturedSteps | None:
     """Steps ready to be replayed, captured at the first call; None where they cannot be."""
     x = state.x
-    if not x.is_cuda or is_capturing(x) or not isinstance(evaluate, TensorFunction):
+    widened = any(isinstance(mode, InFloat64) for mode in _get_current_function_mode_stack())
+    if not x.is_cuda or is_capturing(x) or widened or not isinstance(evaluate, TensorFunction):
         return None
     tensors = (*evaluate.tensors(), *state.tensors())
     shapes = tuple((tuple(t.shape), t.stride(), t.dtype) for t in tensors)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from mintnet.solvers.base import StructureError
 from mintnet.solvers.captured import recent
 from mintnet.solvers.schedule import LevelCache, schedule
 
-MOST_WALKS = 8
+MOST_WALKS = 16
 """Captured walks that are kept."""
 
 _walks: OrderedDict[Hashable, LevelWalk] = OrderedDict()
@@ -30,17 +31,19 @@ def walk_levels(function: LevelMap, z: Tensor, context: Tensor | None = None) ->
     if not z.is_cuda or is_capturing(z):
         walk = LevelWalk(function, z, context)
         return walk.run(), walk.depth
-    shapes = tuple(tuple(linear.weight.shape) for linear in _convolutions(function, z))
+    convolutions = _convolutions(function, z)
+    shapes = tuple(tuple(linear.weight.shape) for linear in convolutions)
     features = None if context is None else context.shape[1]
-    kind = (type(function), function.ordering, shapes, features)
-    key = (*kind, tuple(z.shape), z.dtype, z.device)
-    try:
+    key = (type(function), function.ordering, shapes, features, tuple(z.shape), z.dtype, z.device)
+    found = None
+    with suppress(torch.OutOfMemoryError):
         walk = recent(_walks, key, lambda: LevelWalk(function, z, context), MOST_WALKS)
-        return walk.replayed(function, z, context), walk.depth
-    except torch.OutOfMemoryError:  # walks that are kept hold their activations
+        found = walk.replayed(convolutions, function.constants(context), z)
+    if found is None:  # walks that are kept hold their activations
         _walks.clear()
         walk = LevelWalk(function, z, context)
-        return walk.run(), walk.depth
+        found = walk.run()
+    return found, walk.depth
 
 
 def _convolutions(function: LevelMap, z: Tensor) -> list[LinearMap]:
@@ -109,15 +112,17 @@ class LevelWalk:
         self.keep(level, index, value)
         return torch.baddbmm(known, self.diagonal(index)[self.channels(level)], value)
 
-    def replayed(self, function: LevelMap, z: Tensor, context: Tensor | None = None) -> Tensor:
+    def replayed(
+        self, convolutions: Sequence[LinearMap], constants: Sequence[Tensor], z: Tensor
+    ) -> Tensor:
         """`run` with other weights and another z, by the CUDA graph of this walk."""
         if self._replay is None:
             self.z = self.z.clone()
             self.constants = tuple(constant.clone() for constant in self.constants)
-            self._replay = capture(self.run, z.device)
+            self._replay = capture(self.run, z.device, warm_ups=1)  # nothing to choose by timing
         self.z.copy_(z)
-        for cache, linear in zip(self.caches, _convolutions(function, z), strict=True):
+        for cache, linear in zip(self.caches, convolutions, strict=True):
             cache.load(linear)
-        for mine, new in zip(self.constants, function.constants(context), strict=True):
+        for mine, new in zip(self.constants, constants, strict=True):
             mine.copy_(new)
         return self._replay().clone()

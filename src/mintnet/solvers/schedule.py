@@ -146,15 +146,12 @@ class LevelCache:
     def __init__(self, linear: LinearMap, schedule: Schedule, like: Tensor) -> None:
         groups, (height, width) = schedule.shape[0], schedule.padded
         self.schedule, self.batch, self.device = schedule, len(like), like.device
-        copies_out, self.copies_in = (size // groups for size in linear.weight.shape[:2])
+        self.copies_in = linear.weight.shape[1] // groups
         self.taps = linear.weight.shape[-1] if isinstance(linear, Convolution) else 1
-        self.diagonal = linear.diagonal().contiguous()
-        """Weights between copies of an entry's own coordinate, (C, K_out, K_in)."""
-        bias = linear.bias
-        self.bias = None if bias is None else bias.reshape(groups, copies_out, -1)
-        """(C, K_out, 1), or (C, K_out, H · W) where each place has its own."""
-        weight = linear.weight.reshape(groups, copies_out, groups, self.copies_in, -1)
-        self.weight = weight.transpose(3, 4).contiguous()  # C, K_out, C, taps, K_in
+        dense, (weight, diagonal, bias) = torch.contiguous_format, _laid_out(linear, groups)
+        self.weight = weight.clone(memory_format=dense)  # copies, which `load` writes into
+        self.diagonal = diagonal.clone(memory_format=dense)
+        self.bias = None if bias is None else bias.clone(memory_format=dense)
         self.rows = like.new_zeros(groups * height * width * self.copies_in, self.batch)
         # Held here, since a captured graph goes on reading them when the schedule has let them go.
         self.entries = schedule.entries(self.device)
@@ -169,11 +166,10 @@ class LevelCache:
 
     def load(self, linear: LinearMap) -> None:
         """Other weights of the same shape, in the same memory."""
-        other = LevelCache(linear, self.schedule, self.rows.new_empty(0, 0))
-        self.weight.copy_(other.weight)
-        self.diagonal.copy_(other.diagonal)
-        if self.bias is not None and other.bias is not None:
-            self.bias.copy_(other.bias)
+        mine = (self.weight, self.diagonal, self.bias)
+        for place, part in zip(mine, _laid_out(linear, self.schedule.shape[0]), strict=True):
+            if place is not None and part is not None:
+                place.copy_(part)
 
     def known_part(self, number: int) -> Tensor:
         """The bias and what earlier levels contribute to a level, (A, K_out, n·B)."""
@@ -197,3 +193,15 @@ class LevelCache:
     def keep(self, value: Tensor, number: int) -> None:
         """Write the input of a level, (A, K_in, n·B), to where later levels look for it."""
         self.rows.index_copy_(0, self.own_rows[number], value.reshape(-1, self.batch))
+
+
+def _laid_out(linear: LinearMap, groups: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Views of a linear map: weight (C, K_out, C, taps, K_in), diagonal (C, K_out, K_in), bias.
+
+    The diagonal has the weights between copies of an entry's own coordinate; the bias is
+    (C, K_out, 1), or (C, K_out, H · W) where each place has its own, or None.
+    """
+    out, into = (size // groups for size in linear.weight.shape[:2])
+    weight = linear.weight.reshape(groups, out, groups, into, -1).transpose(3, 4)
+    bias = None if linear.bias is None else linear.bias.reshape(groups, out, -1)
+    return weight, linear.diagonal(), bias

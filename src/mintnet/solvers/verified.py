@@ -43,7 +43,8 @@ Value = Callable[[Tensor, Tensor], Tensor]
 class InFloat64(TorchFunctionMode):
     """Inside, every torch function takes and returns float64 in the place of narrower floats.
 
-    Weights stay as they are: what a module computes inside is what its float64 copy computes.
+    Weights stay as they are: what a module computes inside is what its float64 copy computes. Steps
+    of solvers are not captured as CUDA graphs here, since `masked_conv2d` looks at weights.
     """
 
     def __torch_function__(
