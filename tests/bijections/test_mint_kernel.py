@@ -10,7 +10,7 @@ import torch
 from mintnet import MintLayer, Wavefront
 from mintnet.bijections import mint_kernel
 from mintnet.bijections.mint_kernel import ROWS, MintLevels, solve_on_gpu
-from mintnet.solvers.monotone import walk_levels
+from mintnet.solvers.levels import walk_levels
 from registry import normal_mint
 
 triton = pytest.importorskip("triton")

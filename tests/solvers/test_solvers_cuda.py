@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mintnet import Auto, Chain, FixedPoint, MintLayer, MixtureLayer, Squeeze, Wavefront
 from mintnet.graphs import capture
-from mintnet.solvers import monotone
+from mintnet.solvers import levels
 from registry import away_from_zero, normal_mint
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -102,7 +102,7 @@ def test_random_numbers_survive_a_capture_that_fails() -> None:
 @torch.no_grad()
 def test_captured_walks_outlive_those_of_other_shapes(monkeypatch) -> None:
     """A graph reads index tensors of its shape, which nothing else may free."""
-    monkeypatch.setattr(monotone, "MOST_WALKS", 64)
+    monkeypatch.setattr(levels, "MOST_WALKS", 64)
     shapes = [(c, h) for c in (1, 2, 3) for h in (4, 5, 6, 7)]
     layers = [normal_mint(c, 5, (h, h), False, h, std=0.2).cuda() for c, h in shapes]
     layers += [away_from_zero(MixtureLayer(2, 4, (h, h)), h).cuda() for h in (4, 5, 6)]

@@ -25,7 +25,7 @@ from mintnet.models import Flow
 from mintnet.models.batches import Progress
 from mintnet.precision import true_float32
 from mintnet.solvers import REMEDY, Solution, Wavefront
-from mintnet.solvers.monotone import LevelWalk
+from mintnet.solvers.levels import LevelWalk
 from mintnet.solvers.solution import checked
 from mintnet.solvers.verified import verified
 

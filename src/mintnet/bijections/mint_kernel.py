@@ -19,8 +19,8 @@ from torch import Tensor
 from mintnet.bijections.mint_evaluator import MintEvaluator
 from mintnet.bijections.mixture_kernel import builds
 from mintnet.calculus import ELU, Convolution, Ordering
-from mintnet.calculus.conditioner import LevelMap, Walk
 from mintnet.calculus.linear import LinearMap
+from mintnet.solvers.levels import LevelMap, LevelWalk
 
 try:
     import triton
@@ -57,7 +57,7 @@ class MintLevels(LevelMap):
         """t of each coordinate, (C · H · W,)."""
         return (self.evaluator.t.flatten(),)
 
-    def solve_level(self, walk: Walk, level: int, target: Tensor) -> Tensor:
+    def solve_level(self, walk: LevelWalk, level: int, target: Tensor) -> Tensor:
         channels, (t,) = walk.channels(level), walk.constants
         v1, v2, v3 = (walk.known(level, index) for index in range(3))
         d1, d2, d3 = (walk.diagonal(index)[channels].contiguous() for index in range(3))

@@ -10,13 +10,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mintnet.bijections.mixture_network import LEAST_LOG_SCALE, SLOW, Mixture, MixtureNetwork
+from mintnet.bijections.mixture_network import (
+    LEAST_LOG_SCALE,
+    SLOW,
+    Convolve,
+    Mixture,
+    MixtureNetwork,
+)
 from mintnet.bijections.triangular import Q, TriangularBijection
 from mintnet.calculus import Convolution, Dense, LinearMap, Ordering
-from mintnet.calculus.conditioner import Convolve, MonotoneMap, Walk
+from mintnet.calculus.conditioner import MonotoneMap
 from mintnet.calculus.interval import Interval
 from mintnet.calculus.masks import check_positive, check_size
 from mintnet.solvers import Evaluate, System
+from mintnet.solvers.levels import LevelMap, LevelWalk
 
 T_FLOOR = 1e-3
 """The least t: it binds nothing in trained models and keeps every slope away from 0."""
@@ -144,7 +151,7 @@ class GivenContext(TriangularBijection):
         return GivenContext(self.layer, self.context[chosen])
 
     def system(self) -> System:
-        system = replace(super().system(), levels=lambda x: MixtureMap(self.layer, self.context))
+        system = replace(super().system(), levels=lambda x: MixtureMap(self.layer))
         return replace(system, evaluate=self.layer.value_and_slope, context=self.context)
 
     def start(self, z: Tensor) -> Tensor:
@@ -161,7 +168,7 @@ class GivenContext(TriangularBijection):
         return f"{self.layer.name}, given a context"
 
 
-class MixtureMap(MonotoneMap):
+class MixtureMap(MonotoneMap, LevelMap):
     """The function of a mixture layer in the calculus."""
 
     def __init__(self, layer: MixtureLayer, context: Tensor | None = None) -> None:
@@ -197,7 +204,7 @@ class MixtureMap(MonotoneMap):
         t = self.layer.t.reshape(-1, 1, 1)
         return (t,) if shifts is None else (t, shifts.movedim(1, 3))
 
-    def solve_level(self, walk: Walk, level: int, target: Tensor) -> Tensor:
+    def solve_level(self, walk: LevelWalk, level: int, target: Tensor) -> Tensor:
         convolve = partial(walk.convolve, level)
         return self.mixtures(convolve, walk.constants, walk.channels(level)).invert(target)
 

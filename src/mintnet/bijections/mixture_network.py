@@ -1,6 +1,7 @@
 """Mixtures of logistics, and the network of a mixture layer that gives their parameters."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -8,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mintnet.calculus import conv_mask, dense_mask
-from mintnet.calculus.conditioner import Convolve
 
+Convolve = Callable[[int, Tensor | None], Tensor]
+"""(number of a convolution, its input) ↦ its output; None stands for x itself."""
 LEAST_LOG_SCALE = -9.0
 """Components may be much narrower than a grey level, which is 2 / 256 of pixels in [−1, 1]."""
 SLOW = 0.05

@@ -1,16 +1,13 @@
 """Networks of strictly earlier entries: what makes couplings and mixture layers members of F."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from mintnet.calculus.interval import INF, Interval
-from mintnet.calculus.linear import LinearMap
 from mintnet.calculus.ordering import Ordering, checkerboard
 
 
@@ -149,68 +146,15 @@ def _first(partition: str, upper: bool, shape: tuple[int, ...], device: torch.de
         return (~earlier if upper else earlier).to(device)
 
 
-Convolve = Callable[[int, Tensor | None], Tensor]
-"""(number of a convolution, its input) ↦ its output; None stands for x itself."""
-
-
-class Walk(Protocol):
-    """The solver that walks the levels of a `LevelMap`, as that one sees it.
-
-    Arrays of a level are (A, K, n·B): its A channels, copies of each, n places times B samples.
-    """
-
-    constants: tuple[Tensor, ...]
-
-    def channels(self, level: int) -> slice:
-        """The channels of the entries of a level."""
-
-    def entries(self, level: int) -> Tensor:
-        """Where its entries stand among all coordinates of a sample, (A · n,)."""
-
-    def known(self, level: int, index: int) -> Tensor:
-        """What earlier levels contribute to convolution ``index``, its bias included."""
-
-    def diagonal(self, index: int) -> Tensor:
-        """The weights of convolution ``index`` between copies of one coordinate, (C, out, in)."""
-
-    def keep(self, level: int, index: int, value: Tensor) -> None:
-        """Keep the input of convolution ``index`` on a level for the levels after it."""
-
-    def convolve(self, level: int, index: int, value: Tensor | None) -> Tensor:
-        """Convolution ``index`` of an input that is kept; None stands for x, not known yet."""
-
-
-class LevelMap(ABC):
-    """A triangular map that solves the equations of one level of its ordering at a time."""
-
-    ordering: Ordering
-    reads_input: tuple[int, ...] = ()
-    """Which of `convolutions` read x itself."""
-
-    def convolutions(self) -> list[LinearMap] | None:
-        """The masked convolutions (of vectors: matrices) of the map, or None: it has no levels."""
-        return None
-
-    def constants(self, context: Tensor | None) -> tuple[Tensor, ...]:
-        """What `solve_level` needs beside the outputs of the convolutions."""
-        return ()
-
-    def solve_level(self, walk: Walk, level: int, target: Tensor) -> Tensor:
-        """x of the entries of a level whose images are ``target``, both (A, n·B).
-
-        Nothing is read back to the host, so that a GPU can capture it.
-        """
-        raise NotImplementedError
-
-
-class MonotoneMap(LevelMap):
+class MonotoneMap(ABC):
     """yᵢ = g(xᵢ; θᵢ), increasing in xᵢ, with θᵢ any function of strictly earlier entries of x.
 
     The diagonal of its Jacobian is ∂g/∂xᵢ, whatever θ is. A subclass makes sure by its formula that
     g is increasing and takes every real value, and by the way in which it is built that θᵢ depends
-    on earlier entries alone, in the sense of its ``ordering``: those of its `convolutions` that
-    read x are strict.
+    on earlier entries alone, in the sense of its ``ordering``.
     """
+
+    ordering: Ordering
 
     @abstractmethod
     def value_and_slope(self, x: Tensor) -> tuple[Tensor, Tensor]:

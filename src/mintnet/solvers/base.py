@@ -6,17 +6,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from mintnet import graphs
 from mintnet.calculus import Ordering
-from mintnet.calculus.conditioner import LevelMap
 from mintnet.precision import true_float32
 from mintnet.solvers.solution import Solution, merged, unsolved
 from mintnet.solvers.verified import TOLERANCES, verified
+
+if TYPE_CHECKING:
+    from mintnet.solvers.levels import LevelMap
 
 Evaluate = Callable[..., tuple[Tensor, Tensor]]
 """x ↦ (f(x), diag J(x)), both of the shape of x."""

@@ -10,7 +10,7 @@ from mintnet.calculus.expression import Expression, Operation
 from mintnet.calculus.linear import Convolution, Dense
 from mintnet.calculus.masks import MASKS
 from mintnet.solvers.base import Solver, StructureError, System
-from mintnet.solvers.monotone import walk_levels
+from mintnet.solvers.levels import walk_levels
 from mintnet.solvers.schedule import LevelCache, schedule
 from mintnet.solvers.solution import Solution, checked, relative_residual
 from mintnet.solvers.verified import TOLERANCES
@@ -51,8 +51,6 @@ class Wavefront(Solver):
         elif any(node.operation is Operation.CONDITION for node in root.nodes()):
             value, steps, depth = _walk_networks(system, root, z, scale)
             evaluations = depth + 1
-        elif root.operation is Operation.MONOTONE and not root.sources[0].sources:
-            value, steps = walk_levels(root.part, z, system.context)
         else:
             value, steps = _walk(system, root, z, scale)
         residual = relative_residual(system(value)[0] - z, scale)

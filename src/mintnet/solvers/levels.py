@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
@@ -9,10 +10,9 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from mintnet.calculus.conditioner import LevelMap
+from mintnet.calculus import Ordering
 from mintnet.calculus.linear import LinearMap
 from mintnet.graphs import capture, is_capturing
-from mintnet.solvers.base import StructureError
 from mintnet.solvers.captured import recent
 from mintnet.solvers.schedule import LevelCache, schedule
 
@@ -31,7 +31,7 @@ def walk_levels(function: LevelMap, z: Tensor, context: Tensor | None = None) ->
     if not z.is_cuda or is_capturing(z):
         walk = LevelWalk(function, z, context)
         return walk.run(), walk.depth
-    convolutions = _convolutions(function, z)
+    convolutions = function.convolutions()
     shapes = tuple(tuple(linear.weight.shape) for linear in convolutions)
     features = None if context is None else context.shape[1]
     key = (type(function), function.ordering, shapes, features, tuple(z.shape), z.dtype, z.device)
@@ -46,14 +46,28 @@ def walk_levels(function: LevelMap, z: Tensor, context: Tensor | None = None) ->
     return found, walk.depth
 
 
-def _convolutions(function: LevelMap, z: Tensor) -> list[LinearMap]:
-    found = function.convolutions()
-    if found is None or z.dim() not in (2, 4):
-        raise StructureError(
-            f"{function} does not say how its network can be walked level by level. Use "
-            "FixedPoint or Bisection."
-        )
-    return found
+class LevelMap(ABC):
+    """A triangular map that solves the equations of one level of its ordering at a time."""
+
+    ordering: Ordering
+    reads_input: tuple[int, ...] = ()
+    """Which of `convolutions` read x itself."""
+
+    @abstractmethod
+    def convolutions(self) -> list[LinearMap]:
+        """The masked convolutions (of vectors: matrices) of the map."""
+
+    def constants(self, context: Tensor | None) -> tuple[Tensor, ...]:
+        """What `solve_level` needs beside the outputs of the convolutions."""
+        return ()
+
+    @abstractmethod
+    def solve_level(self, walk: LevelWalk, level: int, target: Tensor) -> Tensor:
+        """x of the entries of a level whose images are ``target``, both (A, n·B).
+
+        A level has A channels with n places of B samples each. Nothing is read back to the host, so
+        that a GPU can capture it.
+        """
 
 
 class LevelWalk:
@@ -64,7 +78,7 @@ class LevelWalk:
     """
 
     def __init__(self, function: LevelMap, z: Tensor, context: Tensor | None = None) -> None:
-        convolutions = _convolutions(function, z)
+        convolutions = function.convolutions()
         channels, height, width = (*z.shape[1:], 1, 1)[:3]  # a vector has one place
         taps = (linear.weight.shape[-1] for linear in convolutions if z.dim() == 4)
         shape, radius = (channels, height, width), max(taps, default=1) // 2
@@ -91,21 +105,27 @@ class LevelWalk:
         return x.T.reshape(self.z.shape)
 
     def channels(self, level: int) -> slice:
+        """The channels of the entries of a level."""
         return self.schedule.levels[level].channels
 
     def entries(self, level: int) -> Tensor:
+        """Where they stand among all coordinates of a sample, (A · n,)."""
         return self._entries[level]
 
     def known(self, level: int, index: int) -> Tensor:
+        """What earlier levels contribute to convolution ``index``, its bias included."""
         return self.caches[index].known_part(level)
 
     def diagonal(self, index: int) -> Tensor:
+        """The weights of convolution ``index`` between copies of one coordinate, (C, out, in)."""
         return self.caches[index].diagonal
 
     def keep(self, level: int, index: int, value: Tensor) -> None:
+        """Keep the input of convolution ``index`` on a level for the levels after it."""
         self.caches[index].keep(value, level)
 
     def convolve(self, level: int, index: int, value: Tensor | None) -> Tensor:
+        """Convolution ``index`` of an input that is kept; None stands for x, not known yet."""
         known = self.known(level, index)
         if value is None:
             return known
