@@ -67,3 +67,13 @@ def batches(size: int, *inputs: Tensor | None) -> list[Any]:
         return [inputs]
     parts = [repeat(None) if tensor is None else tensor.split(size) for tensor in inputs]
     return list(zip(*parts, strict=False))
+
+
+def finite(found: Tensor) -> Tensor:
+    """Likelihoods or codes of samples; ValueError unless all are finite."""
+    if not unreadable(found) and not bool(found.isfinite().all()):
+        broken = int((~found.isfinite()).reshape(len(found), -1).any(1).sum())
+        some = f"{broken} of {len(found)} samples"
+        why = "its weights are damaged, or these samples are too far from all that it knows"
+        raise ValueError(f"the model gives NaN or infinite numbers for {some}: {why}")
+    return found

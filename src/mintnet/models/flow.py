@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from mintnet.bijections import Bijection, Equalize, Logit, Rescale
-from mintnet.bijections.base import EntrywiseBijection, check_input, unreadable
+from mintnet.bijections.base import EntrywiseBijection, check_input
 from mintnet.models.base import Levels, Model, Shape, choose
-from mintnet.models.batches import Progress, Reporting, Solving, batches, join_solutions
+from mintnet.models.batches import Progress, Reporting, Solving, batches, finite, join_solutions
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet, Labels, one_hot
 from mintnet.models.mintnet import PRESETS, MintNet, MintNetConfig
 from mintnet.models.noise import BASES, Seed, check_index, uniform_noise
@@ -349,13 +349,3 @@ class Flow(Model):
             solver = Reporting(solver, self.net, len(parts), progress)
         for part, given in parts:
             yield self.given(given).solve(part, solver)
-
-
-def finite(found: Tensor) -> Tensor:
-    """Likelihoods or codes of samples; ValueError unless all are finite."""
-    if not unreadable(found) and not bool(found.isfinite().all()):
-        broken = int((~found.isfinite()).reshape(len(found), -1).any(1).sum())
-        some = f"{broken} of {len(found)} samples"
-        why = "its weights are damaged, or these samples are too far from all that it knows"
-        raise ValueError(f"the model gives NaN or infinite numbers for {some}: {why}")
-    return found
