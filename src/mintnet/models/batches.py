@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mintnet.bijections import Bijection, TriangularBijection
-from mintnet.bijections.base import check_solver
+from mintnet.bijections.base import check_solver, unreadable
 from mintnet.models.deep import Labels
 from mintnet.solvers import Auto, Solution, Solver, System
 from mintnet.solvers.solution import FIELDS

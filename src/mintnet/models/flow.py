@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
 LAMBDAS = {"digits": 0.01, "mnist": 1e-6, "cifar10": 0.05, "imagenet32": 0.05}
 LEVELS = {"digits": 17}
-EQUALIZED = ("digits-deep", "mnist-deep")
-"""Presets of images with a background of one grey level; colours are better left as they are."""
+EQUALIZED = ("digits-deep", "mnist-deep")  # images with a background of one grey level
 Count = Annotated[int, (1, 2**40)]
 HIDDEN_ENTRIES = 2**25  # of the widest hidden layer in one internal batch: 128 MiB
 
