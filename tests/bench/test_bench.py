@@ -12,7 +12,7 @@ import torch
 
 from mintnet import Flow, MintNet, Squeeze
 from mintnet.analysis import origin
-from mintnet.cli import bench, main
+from mintnet.cli import app, main
 from mintnet.data import load
 from mintnet.models import MintNetConfig
 from mintnet.models.base import parameter_count
@@ -20,7 +20,7 @@ from registry import away_from_zero, jacobian, normal_mint, tiny_flow
 
 CPU = torch.device("cpu")
 NAMES = "families", "invert", "networks", "properties", "sample", "train"
-families, invert, networks, properties, sample, train = map(bench.benchmarks, NAMES)
+families, invert, networks, properties, sample, train = map(app.benchmarks, NAMES)
 
 
 @pytest.fixture
@@ -44,10 +44,10 @@ def tf32():
 def test_the_package_has_one_name_in_a_wheel_and_in_a_clone(tmp_path, monkeypatch) -> None:
     assert train.__name__ == "mintnet.benchmarks.train"
     assert Path(train.__file__).parent.name == "benchmarks"
-    monkeypatch.setattr(bench, "PACKAGE", "mintnet.nowhere")
-    monkeypatch.setattr(bench, "__file__", str(tmp_path / "a" / "b" / "c" / "bench.py"))
+    monkeypatch.setattr(app, "PACKAGE", "mintnet.nowhere")
+    monkeypatch.setattr(app, "__file__", str(tmp_path / "a" / "b" / "c" / "app.py"))
     with pytest.raises(ValueError, match="this installation has no benchmarks"):
-        bench.benchmarks("train")
+        app.benchmarks("train")
 
 
 def test_seconds_of_each_call_and_equal_bits(tf32) -> None:
@@ -232,7 +232,7 @@ def test_a_family_is_what_it_says(name: str) -> None:
 
 
 def test_accelerated_samples_are_compared_and_checked(zuko) -> None:
-    accelerate = bench.benchmarks("accelerate")
+    accelerate = app.benchmarks("accelerate")
     torch.manual_seed(0)
     data = load("digits", "train")
     flow = accelerate.zuko_flow("MAF", 16, 16)
