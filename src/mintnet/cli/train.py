@@ -88,6 +88,7 @@ def _option(name: str, recipe: Recipe) -> tuple[str, Any, Any]:
     options: dict[str, Any] = {"help": about["help"]}
     options["aliases"] = [about["alias"]] if about["alias"] else None
     if kind is bool:
+        options["help_behavior_hint"] = "(on in this preset)" if value else "(default: off)"
         return name, Annotated[bool, tyro.conf.arg(**options)], False
     words = about["shown"] if value is None else value
     if isinstance(value, tuple):
