@@ -36,7 +36,7 @@ ROWS = 16
 
 @dataclass(frozen=True)
 class MintLevels(LevelMap):
-    """Eq. 2 of a Mint layer, solved level by level."""
+    """Eq. 2 of a Mint layer with ELU, solved level by level; see `can_solve`."""
 
     evaluator: MintEvaluator
     ordering: Ordering

@@ -54,7 +54,7 @@ class Auto(Solver):
             left = ~solution.converged
             if not bool(left.any()):
                 break
-            # On a GPU each number of samples has graphs of its own: there all are solved again.
+            # On a GPU each number of samples needs graphs of its own: there all are solved again.
             some = torch.ones_like(left) if z.is_cuda else left
             rest = attempt(system.rows(some), z[some], scale[some], solution.value[some])
             if rest is None:
