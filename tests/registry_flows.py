@@ -47,7 +47,7 @@ def away_from_zero(module: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Mo
     for name, parameter in module.named_parameters():
         unit = torch.rand(parameter.shape, generator=generator, dtype=torch.float64)
         sign = torch.randint(0, 2, parameter.shape, generator=generator) * 2.0 - 1
-        fan_in = parameter[0].numel() if parameter.dim() > 1 and "raw_t" not in name else 1
+        fan_in = max(1, parameter[0].numel()) if parameter.dim() > 1 and "raw_t" not in name else 1
         scale = 1.0 if "raw_t" in name else gain / math.sqrt(fan_in)
         parameter.copy_((0.4 + 0.6 * unit) * sign * scale)
     return module

@@ -62,7 +62,8 @@ def particles(
         table = seen(half[1::2].view(-1, 1, 1, 1)).flatten(1).T
         likelihood, edges_of = table.exp(), edges.expand(len(z), -1)
     unlike = context is not None and bool((context != context[0]).any())  # the class is unknown
-    counted, sees = ((ends[0] < ends[1]) | unlike)[None].float(), layer.network.linear.mask.float()
+    sees = layer.network.linear.mask.unflatten(1, (flow.shape[0], -1))[:, :, 0].float()
+    counted = ((ends[0] < ends[1]) | unlike)[None].float()
     for _ in walk.schedule.levels:  # known entries count if they depend on others
         counted = (counted + F.conv2d(counted, sees, padding=1)).clamp(max=1)
     for number, level in enumerate(walk.schedule.levels):
@@ -85,8 +86,7 @@ def particles(
         z[entries] = drawn[..., 0]
         found = mixture.invert(drawn.view(len(level.entries), -1))
         x[entries] = found.reshape(-1, count)
-        for index in function.reads_input:
-            walk.keep(number, index, found[:, None])
+        function.keep_input(walk, number, found)
         again = (repeated[:, None] == repeated).tril(-1).any(1)  # rectangles repeat some entries
         gain = sums[(counted.flatten()[entries] > 0) & ~again.to(z.device), :, -1]
         logs = logs + gain.log().sum(0).view_as(logs)

@@ -40,13 +40,15 @@ class MintLevels(LevelMap):
 
     evaluator: MintEvaluator
     ordering: Ordering
-    reads_input = (0,)
 
     def can_solve(self, x: Tensor) -> bool:
         """Whether the kernel takes x: float32 on a GPU, ELU, and Triton works there."""
         copies, known = self.evaluator.product.shape[-1], isinstance(self.evaluator.h, ELU)
         fits = x.is_cuda and x.dtype == torch.float32 and known and copies <= MOST_COPIES
         return fits and triton is not None and _builds(copies, x.device)
+
+    def keep_input(self, walk: LevelWalk, level: int, x: Tensor) -> None:
+        walk.keep(level, 0, x[:, None])
 
     def convolutions(self) -> list[LinearMap]:
         f = self.evaluator

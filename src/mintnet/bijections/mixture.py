@@ -16,6 +16,7 @@ from mintnet.bijections.mixture_network import (
     Convolve,
     Mixture,
     MixtureNetwork,
+    with_steps,
 )
 from mintnet.bijections.triangular import Q, TriangularBijection
 from mintnet.calculus import Convolution, Dense, LinearMap, Ordering
@@ -194,15 +195,18 @@ class MixtureMap(MonotoneMap, LevelMap):
         pairs = zip(weights, biases, strict=True)
         return [kind(weight, bias, groups, self.ordering) for weight, bias in pairs]
 
-    @property
-    def reads_input(self) -> tuple[int, ...]:  # type: ignore[override]
-        return 0, len(self.layer.network.convolutions)
-
     def constants(self, context: Tensor | None) -> tuple[Tensor, ...]:
-        """t, (C, 1, 1), and the shifts of the context, (blocks, C, K, batch)."""
-        shifts = self.layer.network.context_shifts(context)
-        t = self.layer.t.reshape(-1, 1, 1)
-        return (t,) if shifts is None else (t, shifts.movedim(1, 3))
+        """t (C, 1, 1), steps (2, C, J, 1), and the shifts of the context (blocks, C, K, batch)."""
+        network = self.layer.network
+        found = self.layer.t.reshape(-1, 1, 1), network.steps[..., None]
+        shifts = network.context_shifts(context)
+        return found if shifts is None else (*found, shifts.movedim(1, 3))
+
+    def keep_input(self, walk: LevelWalk, level: int, x: Tensor) -> None:
+        steps = walk.constants[1][:, walk.channels(level)]
+        seen = with_steps(x[:, None], steps)
+        for index in (0, len(self.layer.network.convolutions)):
+            walk.keep(level, index, seen)
 
     def solve_level(self, walk: LevelWalk, level: int, target: Tensor) -> Tensor:
         convolve = partial(walk.convolve, level)
@@ -210,7 +214,7 @@ class MixtureMap(MonotoneMap, LevelMap):
 
     def mixtures(self, convolve: Convolve, constants: tuple[Tensor, ...], at: slice) -> Mixture:
         """Those of the entries of one level, (A, n·B), in the channels of a slice."""
-        network, (t, *shifts) = self.layer.network, constants
+        network, (t, _, *shifts) = self.layer.network, constants
         prediction = SLOW * convolve(len(network.convolutions), None)[:, 0]
         at_level = None
         if shifts:  # (blocks, A, K, n·B): the same for all n places of a sample

@@ -17,6 +17,8 @@ LEAST_LOG_SCALE = -9.0
 SLOW = 0.05
 """The linear prediction moves slowly: its weights are multiplied by this."""
 EPS = 1e-4
+STEPS = 16
+"""Smooth steps of each entry of an image that the first convolution sees."""
 LOGISTIC_SCALE = 3**0.5 / math.pi
 """The scale of a logistic distribution with standard deviation 1."""
 
@@ -116,11 +118,15 @@ class MixtureNetwork(nn.Module):
 
     where c is the context of a sample, if there is one. The first convolution has a bias for each
     row and for each column as well, so that the network knows where in the image it is. Beside it
-    there is a linear prediction ℓ of each entry from its strict neighbours. Arguments are those of
+    there is a linear prediction ℓ of each entry from its strict neighbours. Of images, both see
+    smooth steps tanh(s (x − c)) of each entry beside x, with s and c learned for each channel:
+    values on one plateau, such as a black background under dequantization noise, then look alike,
+    and small differences elsewhere do not. Arguments are those of
     `MixtureLayer`.
     """
 
     shifts: nn.Parameter | None
+    image_steps: nn.Parameter | None
     row_bias: nn.Parameter | None
     column_bias: nn.Parameter | None
 
@@ -138,7 +144,11 @@ class MixtureNetwork(nn.Module):
         self.channels, self.filters, self.blocks = channels, filters, blocks
         self.components, self.upper, self.context = components, upper, context
         wide, point = (3, 1) if size else (None, None)  # kernel sizes
-        convolutions = [MaskedConvolution(channels, filters, 1, wide, upper, strict=True)]
+        steps = STEPS if size else 0
+        spread = torch.stack([torch.ones(steps), torch.linspace(-4, 4, steps)])[:, None]
+        start = nn.Parameter(spread.repeat(1, channels, 1)) if steps else None
+        self.register_parameter("image_steps", start)
+        convolutions = [MaskedConvolution(channels, filters, 1 + steps, wide, upper, strict=True)]
         for _ in range(blocks):
             convolutions.append(MaskedConvolution(channels, filters, filters, wide, upper))
             convolutions.append(MaskedConvolution(channels, 2 * filters, filters, wide, upper, 0.1))
@@ -153,7 +163,7 @@ class MixtureNetwork(nn.Module):
         self.convolutions = nn.ModuleList(convolutions)  # type: ignore[assignment]
         shifts = nn.Parameter(torch.zeros(blocks, channels * filters, context)) if context else None
         self.register_parameter("shifts", shifts)  # V of each block: at first it changes nothing
-        self.linear = MaskedConvolution(channels, 1, 1, wide, upper, 0.0, strict=True)
+        self.linear = MaskedConvolution(channels, 1, 1 + steps, wide, upper, 0.0, strict=True)
         with torch.no_grad():  # components spread over some units of their own scale
             bias = convolutions[-1].bias.view(channels, 3, components)
             bias[:, 1] = 0.05 * torch.linspace(-1, 1, components)
@@ -165,6 +175,12 @@ class MixtureNetwork(nn.Module):
         if self.row_bias is None or self.column_bias is None:
             return bias
         return bias[:, None, None] + self.row_bias[:, :, None] + self.column_bias[:, None]
+
+    @property
+    def steps(self) -> Tensor:
+        """Slopes s and centres c of the smooth steps of a channel, (2, C, J); of vectors J = 0."""
+        none = self.linear.weight.new_zeros(2, self.channels, 0)
+        return none if self.image_steps is None else self.image_steps
 
     def context_shifts(self, context: Tensor | None) -> Tensor | None:
         """V c of each block, (blocks, batch, C, K), from context of shape (batch, features)."""
@@ -182,12 +198,13 @@ class MixtureNetwork(nn.Module):
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Raw parameters. Shapes: (batch, C, H, W) → (batch, C, 3·M, H·W); of vectors H·W = 1."""
         shifts, (batch, _, *sides) = self.context_shifts(context), x.shape
+        seen = self.seen(x)
 
         def convolve(index: int, u: Tensor | None) -> Tensor:
             if u is not None:
                 u = u.reshape(batch, *sides, u.shape[2] * u.shape[3]).movedim(-1, 1)
             bias = self.first_bias if index == 0 else None
-            y: Tensor = self.convolutions[index](x if u is None else u, bias)
+            y: Tensor = self.convolutions[index](seen if u is None else u, bias)
             copies = y.shape[1] // self.channels
             return y.movedim(1, -1).reshape(batch, math.prod(sides), self.channels, copies)
 
@@ -211,25 +228,45 @@ class MixtureNetwork(nn.Module):
 
     @torch.no_grad()
     def initialize(self, x: Tensor) -> None:
-        """ℓ by least squares from images or vectors; components as wide as what it leaves."""
-        windows = targets = x
-        if x.dim() == 4:  # (batch · H · W, 9 C), (batch · H · W, C)
-            windows = F.unfold(x, 3, padding=1).transpose(1, 2).flatten(0, 1)
-            targets = x.flatten(2).transpose(1, 2).flatten(0, 1)
+        """From images or vectors: steps spread over the values, ℓ by least squares, components as
+        wide as what it leaves.
+        """
+        if x.dim() == 4:
+            some = x.transpose(0, 1).flatten(1)[:, :: max(1, x[:, 0].numel() // 2**16)].float()
+            low, high = some.quantile(torch.tensor([0.02, 0.98]).to(some), dim=1).to(x)[..., None]
+            self.steps[0] = 8 / (high - low).clamp(min=0.1)
+            self.steps[1] = low + (high - low) * torch.linspace(0, 1, STEPS).to(x)
+        x = x[:: max(1, x[:, 0].numel() // 2**16)]  # enough for the weights of one entry
+        # Normal equations with a small ridge: neighbours may be constant, as a border is.
+        masks = self.linear.mask.flatten(1)
+        gram = 1e-3 * x.shape[0] * math.prod(x.shape[2:]) * torch.eye(masks.shape[1] + 1).to(x)
+        products, squares = x.new_zeros(len(gram), self.channels), x.new_zeros(self.channels)
+        for part in x.split(32):
+            windows, targets = self.seen(part), part
+            if x.dim() == 4:  # (batch · H · W, 9 C (J + 1)), (batch · H · W, C)
+                windows = F.unfold(windows, 3, padding=1).transpose(1, 2).flatten(0, 1)
+                targets = part.flatten(2).transpose(1, 2).flatten(0, 1)
+            windows = torch.cat([windows, torch.ones_like(windows[:, :1])], 1)
+            gram += windows.T @ windows
+            products, squares = products + windows.T @ targets, squares + targets.square().sum(0)
         bias = self.convolutions[-1].bias.view(self.channels, 3, self.components)
-        for channel, mask in enumerate(self.linear.mask.flatten(1)):
-            seen = torch.cat([windows[:, mask], torch.ones_like(windows[:, :1])], 1)
-            # Normal equations with a small ridge: neighbours may be constant, as a border is.
-            gram = seen.T @ seen + 1e-3 * len(seen) * torch.eye(seen.shape[1]).to(seen)
-            weights = torch.linalg.solve(gram, seen.T @ targets[:, channel])
+        for channel, mask in enumerate(masks):
+            used = F.pad(mask, (0, 1), value=True)
+            weights = torch.linalg.solve(gram[used][:, used], products[used, channel])
             self.linear.weight[channel].flatten()[mask] = weights[:-1] / SLOW
             self.linear.bias[channel] = weights[-1] / SLOW
-            left = (targets[:, channel] - seen @ weights).std()
+            left = squares[channel] - weights @ products[used, channel]  # ridge included
+            left = (left.clamp(min=0) / gram[-1, -1]).sqrt()
             bias[channel, 1] = 0.3 * torch.linspace(-1, 1, self.components)
             bias[channel, 2] = (LOGISTIC_SCALE * left).clamp(min=1e-3).log()
 
+    def seen(self, x: Tensor) -> Tensor:
+        """What the first convolution and ℓ see: x and its steps, (batch, C · (1 + J), H, W)."""
+        steps = self.steps.view(2, self.channels, -1, *(1,) * (x.dim() - 2))
+        return with_steps(x.unsqueeze(2), steps).flatten(1, 2)
+
     def prediction(self, x: Tensor) -> Tensor:
-        prediction: Tensor = SLOW * self.linear(x)
+        prediction: Tensor = SLOW * self.linear(self.seen(x))
         return prediction
 
     def mixture(self, raw: Tensor, prediction: Tensor, t: Tensor) -> Mixture:
@@ -289,6 +326,12 @@ class MaskedConvolution(nn.Module):
             x = F.pad(x, (0, 0, *self.padding[2:]))
             y = F.conv2d(x, weight[:, :, self.rows], own, padding=(0, self.padding[0]))
         return y if own is not None else y + bias.to(y.dtype)
+
+
+def with_steps(x: Tensor, steps: Tensor) -> Tensor:
+    """x (…, C, 1, …) and its smooth steps, with their slopes and centres (2, C, J, …)."""
+    slopes, centres = steps
+    return torch.cat([x, torch.tanh(slopes * (x - centres))], x.dim() - slopes.dim() + 1)
 
 
 def normalized(h: Tensor, axis: int) -> Tensor:

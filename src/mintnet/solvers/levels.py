@@ -50,8 +50,6 @@ class LevelMap(ABC):
     """A triangular map that solves the equations of one level of its ordering at a time."""
 
     ordering: Ordering
-    reads_input: tuple[int, ...] = ()
-    """Which of `convolutions` read x itself."""
 
     @abstractmethod
     def convolutions(self) -> list[LinearMap]:
@@ -68,6 +66,10 @@ class LevelMap(ABC):
         A level has A channels with n places of B samples each. Nothing is read back to the host, so
         that a GPU can capture it.
         """
+
+    @abstractmethod
+    def keep_input(self, walk: LevelWalk, level: int, x: Tensor) -> None:
+        """Keep what `convolutions` read of x itself on a level, (A, n·B), for the levels after."""
 
 
 class LevelWalk:
@@ -100,8 +102,7 @@ class LevelWalk:
             target = flat[entries].reshape(len(self.schedule.levels[number].entries), -1)
             found = self.function.solve_level(self, number, target)
             x[entries] = found.reshape(-1, batch)
-            for index in self.function.reads_input:
-                self.keep(number, index, found[:, None])
+            self.function.keep_input(self, number, found)
         return x.T.reshape(self.z.shape)
 
     def channels(self, level: int) -> slice:

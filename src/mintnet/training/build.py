@@ -77,8 +77,8 @@ def _paper(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
 
 
 def _deep(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
-    """Mixture layers, started from the first thousand images."""
-    labels, images = data.labels if recipe.labels else None, data.images[:1000]
+    """Mixture layers, started from the first 250 images."""
+    labels, images = data.labels if recipe.labels else None, data.images[:250]
     if recipe.labels and labels is None:
         raise RunError(f"{data.name} has no labels; leave out --labels{FOLDERS}")
     classes = 0 if labels is None else len(data.classes) or int(labels.max()) + 1
@@ -89,7 +89,7 @@ def _deep(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
     else:
         equalized = read_config(locate(recipe.init)).get("input") == "equalized"
     flow = Flow(config, None, data.levels, equalized=equalized)
-    context = None if labels is None else flow.context(labels[:1000], len(images))
+    context = None if labels is None else flow.context(labels[:250], len(images))
     assert isinstance(flow.net, DeepNet)
     if flow.shape == data.shape:
         if isinstance(flow.pixels, Equalize):
