@@ -43,7 +43,7 @@ def mixture_flow() -> Flow:
     network = flow.net.layers()[0].network
     head, linear = network.convolutions[-1], network.linear
     head.weight.zero_()
-    head.bias.copy_(torch.tensor([0.0, 0.3, -math.log(14)]))
+    head.bias.copy_(torch.tensor([0.0, 0.3, -math.log(14), 0.0]))
     linear.weight[:, :1] = linear.mask[:, :1] * torch.randn(1, 1, 3, 3) * 0.2 / SLOW  # x alone
     return flow
 

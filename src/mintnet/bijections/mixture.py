@@ -106,7 +106,8 @@ class MixtureLayer(TriangularBijection):
     def value_and_slope(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """f(x) and diag J(x), both of the shape of x."""
         prediction, t = _places(self.network.prediction(x)), self.t.reshape(-1, 1)
-        mixture = self.network.mixture(self.network(x, context), prediction, t)
+        raw = self.network(x, context)
+        mixture = self.network.mixture(raw, prediction, t, self.network.reach)
         value, slope = mixture.value_and_slope(_places(x))
         return value.view_as(x), slope.view_as(x)
 
@@ -196,14 +197,14 @@ class MixtureMap(MonotoneMap, LevelMap):
         return [kind(weight, bias, groups, self.ordering) for weight, bias in pairs]
 
     def constants(self, context: Tensor | None) -> tuple[Tensor, ...]:
-        """t (C, 1, 1), steps (2, C, J, 1), and the shifts of the context (blocks, C, K, batch)."""
+        """t and r (C, 1), steps (2, C, J, 1), the shifts of the context (blocks, C, K, batch)."""
         network = self.layer.network
-        found = self.layer.t.reshape(-1, 1, 1), network.steps[..., None]
+        found = self.layer.t.reshape(-1, 1), network.reach, network.steps[..., None]
         shifts = network.context_shifts(context)
         return found if shifts is None else (*found, shifts.movedim(1, 3))
 
     def keep_input(self, walk: LevelWalk, level: int, x: Tensor) -> None:
-        steps = walk.constants[1][:, walk.channels(level)]
+        steps = walk.constants[2][:, walk.channels(level)]
         seen = with_steps(x[:, None], steps)
         for index in (0, len(self.layer.network.convolutions)):
             walk.keep(level, index, seen)
@@ -214,13 +215,14 @@ class MixtureMap(MonotoneMap, LevelMap):
 
     def mixtures(self, convolve: Convolve, constants: tuple[Tensor, ...], at: slice) -> Mixture:
         """Those of the entries of one level, (A, n·B), in the channels of a slice."""
-        network, (t, _, *shifts) = self.layer.network, constants
+        network, (t, reach, _, *shifts) = self.layer.network, constants
         prediction = SLOW * convolve(len(network.convolutions), None)[:, 0]
         at_level = None
         if shifts:  # (blocks, A, K, n·B): the same for all n places of a sample
             places = prediction.shape[1] // shifts[0].shape[-1]
             at_level = shifts[0][:, at].repeat(1, 1, 1, places)
-        return network.mixture(network.features(convolve, at_level, -2), prediction, t[at, 0])
+        raw = network.features(convolve, at_level, -2)
+        return network.mixture(raw, prediction, t[at], reach[at])
 
     def __str__(self) -> str:
         return "a mixture of logistics"

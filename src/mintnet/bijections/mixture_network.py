@@ -14,6 +14,8 @@ Convolve = Callable[[int, Tensor | None], Tensor]
 """(number of a convolution, its input) ↦ its output; None stands for x itself."""
 LEAST_LOG_SCALE = -9.0
 """Components may be much narrower than a grey level, which is 2 / 256 of pixels in [−1, 1]."""
+MOVED = 1.0
+"""How far the network moves ℓ at first, in units of the width of components."""
 SLOW = 0.05
 """The linear prediction moves slowly: its weights are multiplied by this."""
 EPS = 1e-4
@@ -118,7 +120,8 @@ class MixtureNetwork(nn.Module):
 
     where c is the context of a sample, if there is one. The first convolution has a bias for each
     row and for each column as well, so that the network knows where in the image it is. Beside it
-    there is a linear prediction ℓ of each entry from its strict neighbours. Of images, both see
+    there is a linear prediction ℓ of each entry from its strict neighbours, which the network of
+    images moves by r · d with a last output d of its own. Of images, both see
     smooth steps tanh(s (x − c)) of each entry beside x, with s and c learned for each channel:
     values on one plateau, such as a black background under dequantization noise, then look alike,
     and small differences elsewhere do not. Arguments are those of
@@ -127,6 +130,7 @@ class MixtureNetwork(nn.Module):
 
     shifts: nn.Parameter | None
     image_steps: nn.Parameter | None
+    log_reach: nn.Parameter | None
     row_bias: nn.Parameter | None
     column_bias: nn.Parameter | None
 
@@ -152,7 +156,8 @@ class MixtureNetwork(nn.Module):
         for _ in range(blocks):
             convolutions.append(MaskedConvolution(channels, filters, filters, wide, upper))
             convolutions.append(MaskedConvolution(channels, 2 * filters, filters, wide, upper, 0.1))
-        head = MaskedConvolution(channels, 3 * components, filters, point, upper, 0.02)
+        outputs = 3 * components + bool(size)
+        head = MaskedConvolution(channels, outputs, filters, point, upper, 0.02)
         convolutions.append(head)
         if not size:  # after the normalization, one number without a bias has its sign alone
             nn.init.normal_(convolutions[0].bias)
@@ -164,9 +169,9 @@ class MixtureNetwork(nn.Module):
         shifts = nn.Parameter(torch.zeros(blocks, channels * filters, context)) if context else None
         self.register_parameter("shifts", shifts)  # V of each block: at first it changes nothing
         self.linear = MaskedConvolution(channels, 1, 1 + steps, wide, upper, 0.0, strict=True)
+        self.log_reach = nn.Parameter(torch.zeros(channels)) if size else None
         with torch.no_grad():  # components spread over some units of their own scale
-            bias = convolutions[-1].bias.view(channels, 3, components)
-            bias[:, 1] = 0.05 * torch.linspace(-1, 1, components)
+            self._head_bias()[:, 1] = 0.05 * torch.linspace(-1, 1, components)
 
     @property
     def first_bias(self) -> Tensor:
@@ -182,6 +187,17 @@ class MixtureNetwork(nn.Module):
         none = self.linear.weight.new_zeros(2, self.channels, 0)
         return none if self.image_steps is None else self.image_steps
 
+    @property
+    def reach(self) -> Tensor:
+        """r, by which the network moves ℓ, (C, 1)."""
+        none = self.linear.weight.new_zeros(self.channels)
+        return (none if self.log_reach is None else self.log_reach).exp()[:, None]
+
+    def _head_bias(self) -> Tensor:
+        """The biases of log π, m and the log-scales in the last convolution, (C, 3, M)."""
+        bias = self.convolutions[-1].bias.view(self.channels, -1)
+        return bias[:, : 3 * self.components].unflatten(1, (3, self.components))
+
     def context_shifts(self, context: Tensor | None) -> Tensor | None:
         """V c of each block, (blocks, batch, C, K), from context of shape (batch, features)."""
         features = 0 if context is None else context.shape[-1]
@@ -196,7 +212,9 @@ class MixtureNetwork(nn.Module):
         return shifts.reshape(self.blocks, context.shape[0], self.channels, self.filters)
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """Raw parameters. Shapes: (batch, C, H, W) → (batch, C, 3·M, H·W); of vectors H·W = 1."""
+        """Raw parameters. Shapes: (batch, C, H, W) → (batch, C, 3·M + 1, H·W); of vectors
+        (batch, C) → (batch, C, 3·M, 1).
+        """
         shifts, (batch, _, *sides) = self.context_shifts(context), x.shape
         seen = self.seen(x)
 
@@ -249,7 +267,7 @@ class MixtureNetwork(nn.Module):
             windows = torch.cat([windows, torch.ones_like(windows[:, :1])], 1)
             gram += windows.T @ windows
             products, squares = products + windows.T @ targets, squares + targets.square().sum(0)
-        bias = self.convolutions[-1].bias.view(self.channels, 3, self.components)
+        bias = self._head_bias()
         for channel, mask in enumerate(masks):
             used = F.pad(mask, (0, 1), value=True)
             weights = torch.linalg.solve(gram[used][:, used], products[used, channel])
@@ -259,6 +277,8 @@ class MixtureNetwork(nn.Module):
             left = (left.clamp(min=0) / gram[-1, -1]).sqrt()
             bias[channel, 1] = 0.3 * torch.linspace(-1, 1, self.components)
             bias[channel, 2] = (LOGISTIC_SCALE * left).clamp(min=1e-3).log()
+            if self.log_reach is not None:
+                self.log_reach[channel] = math.log(MOVED) + bias[channel, 2, 0]
 
     def seen(self, x: Tensor) -> Tensor:
         """What the first convolution and ℓ see: x and its steps, (batch, C · (1 + J), H, W)."""
@@ -269,14 +289,15 @@ class MixtureNetwork(nn.Module):
         prediction: Tensor = SLOW * self.linear(self.seen(x))
         return prediction
 
-    def mixture(self, raw: Tensor, prediction: Tensor, t: Tensor) -> Mixture:
-        """Raw parameters (..., 3·M, n), ℓ (..., n) and t as mixtures of (..., n) entries."""
-        weight, offset, log_scale = raw.unflatten(-2, (3, self.components)).unbind(-3)
+    def mixture(self, raw: Tensor, prediction: Tensor, t: Tensor, reach: Tensor) -> Mixture:
+        """Raw parameters (..., 3·M + 1, n), ℓ (..., n), t and r as mixtures of (..., n) entries."""
+        parts, moves = raw.split([3 * self.components, raw.shape[-2] - 3 * self.components], -2)
+        weight, offset, log_scale = parts.unflatten(-2, (3, self.components)).unbind(-3)
         return Mixture(
             weight.mT.log_softmax(-1),
             -log_scale.mT.clamp(min=LEAST_LOG_SCALE),
             offset.mT,
-            prediction,
+            prediction + reach * moves.sum(-2),  # of vectors there are no moves
             t,
         )
 

@@ -79,7 +79,7 @@ def mixture_layer(
     with torch.autocast(x.device.type, dtype, enabled=dtype != x.dtype):
         raw = layer.network(x, context)
     prediction, t = layer.network.prediction(x).flatten(2), layer.t.flatten(1)
-    mixture = layer.network.mixture(raw.to(x.dtype), prediction, t)
+    mixture = layer.network.mixture(raw.to(x.dtype), prediction, t, layer.network.reach)
     value, slope = mixture.value_and_slope(x.flatten(2))
     return value.view(x.shape), slope.log().flatten(1).sum(1)
 
