@@ -41,6 +41,7 @@ LEVELS = {"digits": 17}
 EQUALIZED = ("digits-deep", "mnist-deep")  # images with a background of one grey level
 Count = Annotated[int, (1, 2**40)]
 HIDDEN_ENTRIES = 2**25  # of the widest hidden layer in one internal batch: 128 MiB
+ON_A_CPU = 3 * 2**20  # there larger arrays are fresh pages each time, which cost more than they save
 
 
 class Flow(Model):
@@ -107,7 +108,8 @@ class Flow(Model):
     def batch_size(self) -> int:
         """How many images are computed at once, so that the memory for hidden layers is bounded."""
         widest = max(layer.filters * math.prod(layer.event_shape) for layer in self.net.layers())
-        return max(1, HIDDEN_ENTRIES // widest)
+        most = min(HIDDEN_ENTRIES, ON_A_CPU) if self.device.type == "cpu" else HIDDEN_ENTRIES
+        return max(1, most // widest)
 
     def log_prob(
         self,
