@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mintnet.bijections import Bijection, MintLayer, MixtureLayer
-from mintnet.bijections.mixture import GivenContext
 from mintnet.flows import RealNVPCoupling
 from mintnet.flows.couplings import HalfNetwork
 
@@ -57,19 +56,12 @@ def fast_transform(
         elif isinstance(part, RealNVPCoupling):
             x, log_det = _compiled(coupling_layer, compiled)(x, part, dtype)
         elif isinstance(part, MixtureLayer):
-            x, log_det = _compiled(mixture_layer, compiled)(_same_layout(x), part, None, dtype)
-        elif isinstance(part, GivenContext):
-            given = part.layer, part.context
-            x, log_det = _compiled(mixture_layer, compiled)(_same_layout(x), *given, dtype)
+            x = x.contiguous(memory_format=torch.channels_last)  # one layout is compiled
+            x, log_det = _compiled(mixture_layer, compiled)(x, part, part.given_context, dtype)
         else:
             x, log_det = part.transform(x)
         total = total + log_det
     return x, total
-
-
-def _same_layout(x: Tensor) -> Tensor:
-    """x with channels last, so that layers of one shape share what is compiled."""
-    return x.contiguous(memory_format=torch.channels_last)
 
 
 def mixture_layer(
