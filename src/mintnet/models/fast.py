@@ -52,12 +52,12 @@ def fast_transform(
     for part in leaves:
         if isinstance(part, MintLayer):
             form = part.filters, part.kernel_size, part.ordering.upper
-            x, log_det = _compiled(mint_layer, compiled)(x, weights[part], *form)
+            x, log_det = compiled_if(compiled, mint_layer)(x, weights[part], *form)
         elif isinstance(part, RealNVPCoupling):
-            x, log_det = _compiled(coupling_layer, compiled)(x, part, dtype)
+            x, log_det = compiled_if(compiled, coupling_layer)(x, part, dtype)
         elif isinstance(part, MixtureLayer):
             x = x.contiguous(memory_format=torch.channels_last)  # one layout is compiled
-            x, log_det = _compiled(mixture_layer, compiled)(x, part, part.given_context, dtype)
+            x, log_det = compiled_if(compiled, mixture_layer)(x, part, part.given_context, dtype)
         else:
             x, log_det = part.transform(x)
         total = total + log_det
@@ -85,7 +85,7 @@ def fast_value(
     for part in leaves:
         if isinstance(part, MintLayer):
             form = part.kernel_size, part.ordering.upper, part.activation_name
-            x = _compiled(mint_value, compiled)(x, weights[part], *form)
+            x = compiled_if(compiled, mint_value)(x, weights[part], *form)
         else:
             x = part.value(x)
     return x
@@ -114,7 +114,7 @@ def _prepared_layers(
     found: dict[MintLayer, Prepared] = {}
     for layers in groups.values():
         one = layers[0]
-        together = _compiled(prepared, compiled)(
+        together = compiled_if(compiled, prepared)(
             [[getattr(layer, f"weight{i}") for layer in layers] for i in (1, 2, 3)],
             [[getattr(layer, f"bias{i}") for layer in layers] for i in (1, 2, 3)],
             [layer.t for layer in layers],
@@ -128,8 +128,8 @@ def _prepared_layers(
 
 
 @functools.cache
-def _compiled(function: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
-    """A function of this module compiled, made when it is first asked for."""
+def compiled_if(wanted: bool, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, compiled if wanted: once for each shape, when it is first asked for."""
     if not wanted:
         return function
     torch._dynamo.config.cache_size_limit = 64
