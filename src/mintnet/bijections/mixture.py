@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import replace
 from functools import partial
@@ -99,8 +98,8 @@ class MixtureLayer(TriangularBijection):
     def given(self, context: Tensor) -> MixtureLayer:
         """The layer for samples with this context, (batch, features); it shares its weights."""
         self.network.context_shifts(context)  # raises if it does not fit
-        layer = copy.copy(self)
-        layer.given_context = context
+        layer = MixtureLayer.__new__(MixtureLayer)  # a shallow copy: torch cannot trace copy.copy
+        layer.__dict__.update(self.__dict__, given_context=context, _proof=None)
         return layer
 
     def rows(self, chosen: Tensor) -> MixtureLayer:
