@@ -15,6 +15,7 @@ from mintnet.models.batches import Progress, Solving, join_solutions
 from mintnet.precision import true_float32
 from mintnet.solvers import FixedPoint, Solution, Solver
 from mintnet.solvers.fixed_point import State
+from mintnet.solvers.solution import own_scale
 
 ITERATIONS = (1, 2, 4, 8, 16, 32, 60, 90, 120)
 DIVISORS = (1.0, 3.5)  # d of the steps α = 1/d: the natural one, and the paper's for MNIST
@@ -142,9 +143,8 @@ def algorithm_1(flow: Flow, z: Tensor, step: float, count: int) -> Tensor:
             if not isinstance(layer, TriangularBijection):
                 z = layer.solve(z).value
                 continue
-            system, scale = layer.system(), z.abs().flatten(1).amax(1)
-            scale = scale.clamp(min=torch.finfo(z.dtype).tiny)
-            state = State.begin(z, scale, layer.start(z), system.context)
+            system = layer.system()
+            state = State.begin(z, own_scale(z), layer.start(z), system.context)
             for _ in range(count):
                 state = solver.advance(state, system.evaluate)
                 if bool(state.done.all()):

@@ -62,6 +62,9 @@ class MixtureLayer(TriangularBijection):
         True
     """
 
+    given_context: Tensor | None = None
+    """(batch, features), of a layer that `given` gave."""
+
     def __init__(
         self,
         channels: int,
@@ -90,18 +93,27 @@ class MixtureLayer(TriangularBijection):
         return T_FLOOR + F.softplus(self.raw_t)
 
     def function(self, x: Q) -> Q:
-        return x.through_monotone(MixtureMap(self, None))
+        return x.through_monotone(MixtureMap(self, self.given_context))
 
-    def given(self, context: Tensor) -> GivenContext:
+    def given(self, context: Tensor) -> MixtureLayer:
         """The layer for samples with this context, (batch, features); it shares its weights."""
-        return GivenContext(self, context)
+        self.network.context_shifts(context)  # raises if it does not fit
+        layer = MixtureLayer.__new__(MixtureLayer)  # a shallow copy: torch cannot trace copy.copy
+        layer.__dict__.update(self.__dict__, given_context=context, _proof=None)
+        return layer
+
+    def rows(self, chosen: Tensor) -> MixtureLayer:
+        return self if self.given_context is None else self.given(self.given_context[chosen])
 
     def initialize(self, x: Tensor) -> None:
         """Set the linear prediction and the widths of the components from samples."""
         self.network.initialize(x)
 
     def evaluator(self) -> Evaluate:
-        return self.value_and_slope
+        return self.value_and_slope  # solvers give it the context of their samples
+
+    def evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.value_and_slope(x, self.given_context)
 
     def value_and_slope(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """f(x) and diag J(x), both of the shape of x."""
@@ -112,7 +124,8 @@ class MixtureLayer(TriangularBijection):
         return value.view_as(x), slope.view_as(x)
 
     def system(self) -> System:
-        return replace(super().system(), levels=lambda x: MixtureMap(self))
+        system, levels = super().system(), MixtureMap(self)
+        return replace(system, levels=lambda x: levels, context=self.given_context)
 
     def require_proof(self) -> None:
         """Nothing to ask: diag J ≥ t > 0 whatever the weights are."""
@@ -128,46 +141,11 @@ class MixtureLayer(TriangularBijection):
     def name(self) -> str:
         shape = "×".join(map(str, self.event_shape))
         order = "upper" if self.ordering.upper else "lower"
-        return f"{order} MixtureLayer {shape}, {self.network.extra_repr()}"
+        given = "" if self.given_context is None else ", given a context"
+        return f"{order} MixtureLayer {shape}, {self.network.extra_repr()}{given}"
 
     def extra_repr(self) -> str:
         return self.name
-
-
-class GivenContext(TriangularBijection):
-    """A mixture layer for samples with a context, row by row. See `MixtureLayer.given`."""
-
-    def __init__(self, layer: MixtureLayer, context: Tensor) -> None:
-        super().__init__()
-        layer.network.context_shifts(context)  # raises if it does not fit
-        self.layer, self.context = layer, context
-        self.event_shape, self.ordering, self.work = layer.event_shape, layer.ordering, layer.work
-
-    def function(self, x: Q) -> Q:
-        return x.through_monotone(MixtureMap(self.layer, self.context))
-
-    def evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.layer.value_and_slope(x, self.context)
-
-    def rows(self, chosen: Tensor) -> GivenContext:
-        return GivenContext(self.layer, self.context[chosen])
-
-    def system(self) -> System:
-        system = replace(super().system(), levels=lambda x: MixtureMap(self.layer))
-        return replace(system, evaluate=self.layer.value_and_slope, context=self.context)
-
-    def start(self, z: Tensor) -> Tensor:
-        return self.layer.start(z)
-
-    def slope_floor(self) -> tuple[Tensor, Tensor]:
-        return self.layer.slope_floor()
-
-    def require_proof(self) -> None:
-        """Nothing to ask, as of the layer."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.layer.name}, given a context"
 
 
 class MixtureMap(MonotoneMap, LevelMap):

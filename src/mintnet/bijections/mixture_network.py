@@ -14,8 +14,6 @@ Convolve = Callable[[int, Tensor | None], Tensor]
 """(number of a convolution, its input) ↦ its output; None stands for x itself."""
 LEAST_LOG_SCALE = -9.0
 """Components may be much narrower than a grey level, which is 2 / 256 of pixels in [−1, 1]."""
-MOVED = 1.0
-"""How far the network moves ℓ at first, in units of the width of components."""
 SLOW = 0.05
 """The linear prediction moves slowly: its weights are multiplied by this."""
 EPS = 1e-4
@@ -121,11 +119,10 @@ class MixtureNetwork(nn.Module):
     where c is the context of a sample, if there is one. The first convolution has a bias for each
     row and for each column as well, so that the network knows where in the image it is. Beside it
     there is a linear prediction ℓ of each entry from its strict neighbours, which the network of
-    images moves by r · d with a last output d of its own. Of images, both see
-    smooth steps tanh(s (x − c)) of each entry beside x, with s and c learned for each channel:
-    values on one plateau, such as a black background under dequantization noise, then look alike,
-    and small differences elsewhere do not. Arguments are those of
-    `MixtureLayer`.
+    images moves by r · d with a last output d of its own. Of images, both see smooth steps
+    tanh(s (x − c)) of each entry beside x, with s and c learned for each channel: values on one
+    plateau, such as a black background under dequantization noise, then look alike, and small
+    differences elsewhere do not. Arguments are those of `MixtureLayer`.
     """
 
     shifts: nn.Parameter | None
@@ -146,28 +143,25 @@ class MixtureNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.channels, self.filters, self.blocks = channels, filters, blocks
-        self.components, self.upper, self.context = components, upper, context
+        self.components, self.context = components, context
         wide, point = (3, 1) if size else (None, None)  # kernel sizes
         steps = STEPS if size else 0
         spread = torch.stack([torch.ones(steps), torch.linspace(-4, 4, steps)])[:, None]
-        start = nn.Parameter(spread.repeat(1, channels, 1)) if steps else None
-        self.register_parameter("image_steps", start)
+        self.image_steps = nn.Parameter(spread.repeat(1, channels, 1)) if size else None
         convolutions = [MaskedConvolution(channels, filters, 1 + steps, wide, upper, strict=True)]
         for _ in range(blocks):
             convolutions.append(MaskedConvolution(channels, filters, filters, wide, upper))
             convolutions.append(MaskedConvolution(channels, 2 * filters, filters, wide, upper, 0.1))
         outputs = 3 * components + bool(size)
-        head = MaskedConvolution(channels, outputs, filters, point, upper, 0.02)
-        convolutions.append(head)
+        convolutions.append(MaskedConvolution(channels, outputs, filters, point, upper, 0.02))
         if not size:  # after the normalization, one number without a bias has its sign alone
             nn.init.normal_(convolutions[0].bias)
-        for name, side in zip(("row_bias", "column_bias"), size or (None, None), strict=True):
-            start = None if side is None else torch.zeros(channels * filters, side)
-            self.register_parameter(name, None if start is None else nn.Parameter(start))
+        sides = [nn.Parameter(torch.zeros(channels * filters, side)) for side in size]
+        self.row_bias, self.column_bias = sides or (None, None)
         self.convolutions: list[MaskedConvolution]
         self.convolutions = nn.ModuleList(convolutions)  # type: ignore[assignment]
-        shifts = nn.Parameter(torch.zeros(blocks, channels * filters, context)) if context else None
-        self.register_parameter("shifts", shifts)  # V of each block: at first it changes nothing
+        shifts = torch.zeros(blocks, channels * filters, context)  # at first they change nothing
+        self.shifts = nn.Parameter(shifts) if context else None
         self.linear = MaskedConvolution(channels, 1, 1 + steps, wide, upper, 0.0, strict=True)
         self.log_reach = nn.Parameter(torch.zeros(channels)) if size else None
         with torch.no_grad():  # components spread over some units of their own scale
@@ -195,8 +189,8 @@ class MixtureNetwork(nn.Module):
 
     def _head_bias(self) -> Tensor:
         """The biases of log π, m and the log-scales in the last convolution, (C, 3, M)."""
-        bias = self.convolutions[-1].bias.view(self.channels, -1)
-        return bias[:, : 3 * self.components].unflatten(1, (3, self.components))
+        bias: Tensor = self.convolutions[-1].bias.view(self.channels, -1)
+        return bias[:, : 3 * self.components].view(self.channels, 3, self.components)
 
     def context_shifts(self, context: Tensor | None) -> Tensor | None:
         """V c of each block, (blocks, batch, C, K), from context of shape (batch, features)."""
@@ -212,9 +206,7 @@ class MixtureNetwork(nn.Module):
         return shifts.reshape(self.blocks, context.shape[0], self.channels, self.filters)
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
-        """Raw parameters. Shapes: (batch, C, H, W) → (batch, C, 3·M + 1, H·W); of vectors
-        (batch, C) → (batch, C, 3·M, 1).
-        """
+        """Raw parameters, (batch, C, H, W) → (batch, C, 3·M + 1, H·W); of vectors (…, 3·M, 1)."""
         shifts, (batch, _, *sides) = self.context_shifts(context), x.shape
         seen = self.seen(x)
 
@@ -246,9 +238,7 @@ class MixtureNetwork(nn.Module):
 
     @torch.no_grad()
     def initialize(self, x: Tensor) -> None:
-        """From images or vectors: steps spread over the values, ℓ by least squares, components as
-        wide as what it leaves.
-        """
+        """Spread steps over the values of x, fit ℓ, make components as wide as what it leaves."""
         if x.dim() == 4:
             some = x.transpose(0, 1).flatten(1)[:, :: max(1, x[:, 0].numel() // 2**16)].float()
             low, high = some.quantile(torch.tensor([0.02, 0.98]).to(some), dim=1).to(x)[..., None]
@@ -278,7 +268,7 @@ class MixtureNetwork(nn.Module):
             bias[channel, 1] = 0.3 * torch.linspace(-1, 1, self.components)
             bias[channel, 2] = (LOGISTIC_SCALE * left).clamp(min=1e-3).log()
             if self.log_reach is not None:
-                self.log_reach[channel] = math.log(MOVED) + bias[channel, 2, 0]
+                self.log_reach[channel] = bias[channel, 2, 0]  # by the width of components
 
     def seen(self, x: Tensor) -> Tensor:
         """What the first convolution and ℓ see: x and its steps, (batch, C · (1 + J), H, W)."""
@@ -286,8 +276,8 @@ class MixtureNetwork(nn.Module):
         return with_steps(x.unsqueeze(2), steps).flatten(1, 2)
 
     def prediction(self, x: Tensor) -> Tensor:
-        prediction: Tensor = SLOW * self.linear(self.seen(x))
-        return prediction
+        """ℓ, of the shape of x."""
+        return SLOW * self.linear(self.seen(x))  # type: ignore[no-any-return]
 
     def mixture(self, raw: Tensor, prediction: Tensor, t: Tensor, reach: Tensor) -> Mixture:
         """Raw parameters (..., 3·M + 1, n), ℓ (..., n), t and r as mixtures of (..., n) entries."""
@@ -321,16 +311,15 @@ class MaskedConvolution(nn.Module):
         strict: bool = False,
     ) -> None:
         super().__init__()
-        copies = copies_out, copies_in
+        copies = channels, copies_out, copies_in
         if kernel_size is None:
-            mask = dense_mask(channels, *copies, upper, strict=strict)
-        else:
-            mask = conv_mask(channels, *copies, kernel_size, upper, strict=strict)
-        self.register_buffer("mask", mask, persistent=False)
-        if kernel_size is not None:  # of a single channel, the mask leaves no row behind the centre
+            mask = dense_mask(*copies, upper, strict=strict)
+        else:  # of a single channel, the mask leaves no row behind the centre
+            mask = conv_mask(*copies, kernel_size, upper, strict=strict)
             rows = mask.any(3).any(1).any(0).nonzero().flatten().tolist()
             self.rows, radius = slice(rows[0], rows[-1] + 1), kernel_size // 2
             self.padding = radius, radius, radius - rows[0], rows[-1] - radius
+        self.register_buffer("mask", mask, persistent=False)
         fan_in = mask.flatten(1).sum(1).clamp(min=1).view(-1, *(1,) * (mask.dim() - 1))
         self.weight = nn.Parameter(gain * torch.randn(mask.shape) * mask / fan_in.sqrt())
         self.bias = nn.Parameter(torch.zeros(len(mask)))

@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mintnet.bijections import Bijection, MintLayer, MixtureLayer
-from mintnet.bijections.mixture import GivenContext
 from mintnet.flows import RealNVPCoupling
 from mintnet.flows.couplings import HalfNetwork
 
@@ -53,23 +52,16 @@ def fast_transform(
     for part in leaves:
         if isinstance(part, MintLayer):
             form = part.filters, part.kernel_size, part.ordering.upper
-            x, log_det = _compiled(mint_layer, compiled)(x, weights[part], *form)
+            x, log_det = compiled_if(compiled, mint_layer)(x, weights[part], *form)
         elif isinstance(part, RealNVPCoupling):
-            x, log_det = _compiled(coupling_layer, compiled)(x, part, dtype)
+            x, log_det = compiled_if(compiled, coupling_layer)(x, part, dtype)
         elif isinstance(part, MixtureLayer):
-            x, log_det = _compiled(mixture_layer, compiled)(_same_layout(x), part, None, dtype)
-        elif isinstance(part, GivenContext):
-            given = part.layer, part.context
-            x, log_det = _compiled(mixture_layer, compiled)(_same_layout(x), *given, dtype)
+            x = x.contiguous(memory_format=torch.channels_last)  # one layout is compiled
+            x, log_det = compiled_if(compiled, mixture_layer)(x, part, part.given_context, dtype)
         else:
             x, log_det = part.transform(x)
         total = total + log_det
     return x, total
-
-
-def _same_layout(x: Tensor) -> Tensor:
-    """x with channels last, so that layers of one shape share what is compiled."""
-    return x.contiguous(memory_format=torch.channels_last)
 
 
 def mixture_layer(
@@ -93,7 +85,7 @@ def fast_value(
     for part in leaves:
         if isinstance(part, MintLayer):
             form = part.kernel_size, part.ordering.upper, part.activation_name
-            x = _compiled(mint_value, compiled)(x, weights[part], *form)
+            x = compiled_if(compiled, mint_value)(x, weights[part], *form)
         else:
             x = part.value(x)
     return x
@@ -122,7 +114,7 @@ def _prepared_layers(
     found: dict[MintLayer, Prepared] = {}
     for layers in groups.values():
         one = layers[0]
-        together = _compiled(prepared, compiled)(
+        together = compiled_if(compiled, prepared)(
             [[getattr(layer, f"weight{i}") for layer in layers] for i in (1, 2, 3)],
             [[getattr(layer, f"bias{i}") for layer in layers] for i in (1, 2, 3)],
             [layer.t for layer in layers],
@@ -136,8 +128,8 @@ def _prepared_layers(
 
 
 @functools.cache
-def _compiled(function: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
-    """A function of this module compiled, made when it is first asked for."""
+def compiled_if(wanted: bool, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, compiled if wanted: once for each shape, when it is first asked for."""
     if not wanted:
         return function
     torch._dynamo.config.cache_size_limit = 64

@@ -1,11 +1,11 @@
 """The MintNet: pairs of Mint layers with squeezes between the stages."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from mintnet.bijections import Bijection, Chain, MintLayer, MixtureLayer, Squeeze, paired_mint
 from mintnet.flows import RealNVPCoupling
@@ -77,11 +77,9 @@ class Network(Chain):
         self.chain = Chain(*parts)
         self.event_shape, self._output_shape = self.chain.event_shape, self.chain.output_shape
 
-    def __iter__(self) -> Iterator[Bijection]:
-        return iter(self.chain)
-
-    def __len__(self) -> int:
-        return len(self.chain)
+    @property
+    def parts(self) -> nn.ModuleList:  # type: ignore[override]
+        return self.chain.parts
 
     def given(self, context: Tensor) -> Chain:
         """The network for samples with this context, (batch, classes); it shares its weights."""

@@ -1,7 +1,6 @@
 """The ResNet of the same shape, to compare the invertible classifier with."""
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -10,6 +9,7 @@ from torch.nn import functional as F
 
 from mintnet.models.base import Config, Counts, Sizes, choose
 from mintnet.models.classifier import LABELLED, PIXELS, ImageClassifier, Pixels
+from mintnet.models.fast import compiled_if
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,9 @@ class ResNet(ImageClassifier):
 
     def logits(self, x: Tensor, dtype: torch.dtype | None = None, compiled: bool = False) -> Tensor:
         x = _convolved(self.first, x, dtype).to(x.dtype)
+        forward = compiled_if(compiled, PreActivationBlock.forward)
         for block in self.blocks:
-            x = _compiled_block()(block, x, dtype) if compiled else block(x, dtype)
+            x = forward(block, x, dtype)
         return self.linear(F.relu(self.norm(x)).mean((2, 3)))  # type: ignore[no-any-return]
 
 
@@ -99,10 +100,3 @@ def _convolved(convolution: Any, x: Tensor, dtype: torch.dtype | None) -> Tensor
         x = x.to(dtype).contiguous(memory_format=torch.channels_last)
         weight = weight.to(dtype).contiguous(memory_format=torch.channels_last)
     return convolution._conv_forward(x, weight, None)  # type: ignore[no-any-return]
-
-
-@cache
-def _compiled_block() -> Any:
-    """A block's forward, compiled once for each shape and shared by all blocks of that shape."""
-    torch._dynamo.config.cache_size_limit = 64
-    return torch.compile(PreActivationBlock.forward, dynamic=False)
