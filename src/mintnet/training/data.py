@@ -104,6 +104,8 @@ def images_for(
         told = "it does not say which data set" if name is None else f"it says {name!r}"
         choices = f"name them with --data-set, one of {', '.join(NAMES)}"
         raise RunError(f"{model}: on which images was it trained? {told}; {choices}")
+    if name == "digits" and data is not None:
+        raise RunError(f"the digits come with the package: leave --data {data} out")
     if name == own:
         data = data or facts.get("folder")
     if name == "mnist" and split == "test" and data is None:
