@@ -6,9 +6,8 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stderr, suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import is_dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -25,7 +24,7 @@ from mintnet.analysis.origin import commit
 from mintnet.cli.command import Command, FlawedResult
 from mintnet.cli.output import console, output_place, print_commands, to_json
 from mintnet.files import sha256, write_bytes
-from mintnet.models.storage import WEIGHTS, locate
+from mintnet.models.storage import WEIGHTS, did_you_mean, locate
 from mintnet.schema import read_json
 from mintnet.solvers import InversionError
 from mintnet.training.devices import is_first_process
@@ -53,14 +52,14 @@ TABLES = dict.fromkeys(("train", "sample", "score", "evaluate", "report"), "cli.
 
 ABOUT = "Invertible networks: exact likelihoods, verified inverses. See also --version."
 FIRST_STEPS = {
-    "mintnet demo": "everything once, small: three minutes",
+    "mintnet demo": "everything once, small: 3 to 10 minutes",
     "mintnet sample mnist -n 16": "new digits from a model that comes with the package",
     "mintnet train folder --data PICTURES": "a model of your own pictures",
     "mintnet doctor": "what this machine has, and what is missing",
     "mintnet --help": "all commands; mintnet COMMAND --help for one of them",
 }
 MISTAKES = (ValueError, OSError, MemoryError, InversionError, SafetensorError)
-POSITIVE = ("count", "batch_size", "samples", "curve_images")
+POSITIVE = ("count", "draws", "batch_size", "samples", "curve_images")
 NO_MEMORY = "can't allocate memory"  # torch on a CPU, in an error that has no name of its own
 
 
@@ -126,21 +125,25 @@ def parse(arguments: Sequence[str]) -> Command:
             break
     if name in known:
         kind = _load(name, known[name], arguments)
+    elif rest and not rest[0].startswith("-"):
+        given = f"{name} {rest[0]}".strip()
+        near = did_you_mean(given, known) or "; mintnet --help lists all"
+        print(f"mintnet: error: unknown command {given}{near}", file=sys.stderr)
+        raise SystemExit(2)
     else:
         kind = Union[tuple(_choice(other, name) for other in group)]  # noqa: UP007
-    said = io.StringIO()
+    prog, said, shown = f"mintnet {name}".strip(), io.StringIO(), io.StringIO()
+    config = tyro.conf.OmitSubcommandPrefixes, tyro.conf.DisallowNone
+    options: dict[str, Any] = {"prog": prog, "description": None if name else ABOUT}
     try:
         with redirect_stderr(said):
-            found: Command = tyro.cli(
-                kind,
-                prog=f"mintnet {name}".strip(),
-                description=None if name else ABOUT,
-                args=rest,
-                config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff),
-            )
+            found: Command = tyro.cli(kind, args=rest, config=config, **options)
     except SystemExit as end:
         if end.code:
-            words = _wrong_call(said.getvalue(), rest)
+            with redirect_stdout(shown), suppress(SystemExit):
+                tyro.cli(kind, args=["--help"], config=config, **options)
+            known_options = re.findall(r"(?<![\w-])--[a-z][\w-]*", shown.getvalue())
+            words = _wrong_call(prog, said.getvalue(), known_options, rest)
             if known.get(name) == "cli.tables":
                 words += f"; the options for tables: mintnet {name} {rest[0]} --help"
             print(f"mintnet: error: {words}", file=sys.stderr)
@@ -186,14 +189,37 @@ def _choice(name: str, group: str) -> Any:
     return Annotated[kind, tyro.conf.subcommand(shown, description=words)]
 
 
-def _wrong_call(box: str, rest: Sequence[str]) -> str:
+def _wrong_call(prog: str, box: str, options: Sequence[str], rest: Sequence[str]) -> str:
     """What is wrong with a call, in one line, from the box of several that tyro makes."""
-    lines = [line.strip(" │╭╮╰╯─") for line in box.splitlines()[1:]]
-    what = " ".join(takewhile(bool, lines))
+    lines = [re.sub(r"^-+$", "", line.strip(" │╭╮╰╯─")) for line in box.splitlines()[1:]]
+    lines = lines[not lines[0] :]  # where there is no Unicode, a rule follows the title
+    what, more = " ".join(takewhile(bool, lines)), f"{prog} --help"
     if "Argument helptext:" in lines and (got := re.findall(r"'([^']*)'", what)):
-        return f"expected {lines[lines.index('Argument helptext:') + 1]}; got {got[-1]!r}"
-    near = get_close_matches(rest[0], COMMANDS, 1) if rest and "subcommands" in box else ()
-    return what + "".join(f"; did you mean {name}?" for name in near)
+        wanted = lines[lines.index("Argument helptext:") + 1].replace("{", "").replace("}", "")
+        several = re.search(r"from \[(.*?)\]", what)
+        came = " ".join(re.findall(r"'([^']*)'", several[1])) if several else got[-1]
+        return f"expected {wanted}; got {came!r}"
+    if found := re.match(r"invalid choice '(.*)' for argument '(\S+)'. Expected one of (.*)", what):
+        known = sorted({*re.findall(r"'([^']*)'", found[3])} - {"None"})
+        near = did_you_mean(found[1], known)
+        return f"expected {found[2]} {'|'.join(known)}; got {found[1]!r}{near}"
+    if found := re.match(r"Missing value for argument '(\S+)'", what):
+        return f"expected a value after {found[1]}; {more} says which"
+    if found := re.match(r"Missing from (.*?): (.*)", what):
+        return f"{found[1]} needs {found[2].replace(' (required)', '')} {more} says more."
+    if not (found := re.match(r"Unrecognized options: (\S*[^,\s])", what)):
+        return f"{what.rstrip('.')}; {more} says more"
+    word = found[1]
+    if word.startswith("-"):
+        near = did_you_mean(word.partition("=")[0], options)
+        return f"unknown option {word}{near or f'; {more} lists all'}"
+    before = list(rest[: rest.index(word)]) if word in rest else []
+    option = next((other for other in reversed(before) if other.startswith("-")), "")
+    if not option:
+        return f"expected no further word; got {word!r}; {more} says more"
+    values = before[before.index(option) + 1 :]
+    wanted, came = "one value" if values else "no value", " ".join([*values, word])
+    return f"expected {option} with {wanted}; got {came!r}; {more} says more"
 
 
 def _mistake(error: Exception) -> str | None:

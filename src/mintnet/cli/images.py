@@ -41,7 +41,7 @@ class Sample(SolverCommand, then="mintnet interpolate {model}"):
 
     def run(self) -> dict[str, Any]:
         place, out, opened, solver = self._place(), console(), self.open(), self.chosen_solver()
-        flow, label = opened.flow, self._class(opened.class_names())
+        flow, label = opened.flow, opened.label_of(self.label)
         z = flow.sample_latents(self.count, self.temperature, self.seed)
         images = f"{self.count} image{'s' * (self.count > 1)}"
         started = time.perf_counter()
@@ -72,13 +72,6 @@ class Sample(SolverCommand, then="mintnet interpolate {model}"):
         if self.out.is_dir() and any(self.out.iterdir()):
             raise ValueError(f"--out {self.out} is a folder with files in it; name a new folder")
         return output_place(self.out / "0000.png", "").parent
-
-    def _class(self, names: tuple[str, ...]) -> int | None:
-        numbers = {str(k): k for k in range(len(names))} | {name: k for k, name in enumerate(names)}
-        if self.label is None or self.label in numbers:
-            return numbers.get(self.label or "")
-        known = f", 0 to {len(names) - 1} ({', '.join(names[:20])})" if names else ""
-        raise ValueError(f"--label {self.label}: the model has {len(names) or 'no'} classes{known}")
 
 
 def _is_folder(place: Path) -> bool:
@@ -159,10 +152,10 @@ class Verify(DataCommand, then="mintnet report {model}"):
 
     def _flow(self, opened: OpenModel) -> dict[str, Any]:
         if not self.iterations or min(self.iterations) < 0:
-            raise ValueError("--iterations are at least 0")
+            raise ValueError("--iterations are one or more numbers from 0 on")
         if not self.divisors or min(self.divisors) <= 0.5:
-            words = "steps from 2 on converge nowhere (Theorem 2)"
-            raise ValueError(f"--divisors are above 0.5: {words}")
+            words = "at least one number above 0.5: steps from 2 on converge nowhere (Theorem 2)"
+            raise ValueError(f"--divisors are {words}")
         place = output_place(self.out, "invertibility.png", (".png", ".svg", ".pdf"))
         out, solver, flow = console(), self.chosen_solver(), opened.flow
         images = self.images(opened, self.count).images.to(flow.device)

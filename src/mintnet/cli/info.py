@@ -146,6 +146,7 @@ class Get(Command, then="mintnet train {name} --data {folder}"):
             files = get(self.name, self.folder)
         if not files:
             out.print(f"{self.name}: comes with the package, there is nothing to get")
+            self.then = "mintnet train {name}"
         for file in files:
             out.print(f"here  {file}", markup=False)
         return {"name": self.name, "files": files}

@@ -53,6 +53,16 @@ class OpenModel:
         marks = ("run.json", "metrics.jsonl")
         return next((p for p in places if any((p / mark).is_file() for mark in marks)), None)
 
+    def label_of(self, name: str | None) -> int | None:
+        """The number of a class of the model, by that number or its name; None is any."""
+        names = self.class_names()
+        numbers = {str(k): k for k in range(len(names))} | {name: k for k, name in enumerate(names)}
+        if name is None or name in numbers:
+            return numbers.get(name or "")
+        known = f"{len(names)} classes, 0 to {len(names) - 1} ({', '.join(names[:20])})"
+        words = known if names else "no classes: leave --label out"
+        raise ValueError(f"--label {name}: {self.name} has {words}")
+
     @property
     def label(self) -> str:
         """A short name, for titles and files."""

@@ -153,7 +153,7 @@ class Restore(ModelCommand, then="mintnet studio {model}, to paint masks with a 
     # More are better: gradients of each chain (200), or of one layer, particles a sample (16).
     steps: Whole = None
     seed: int = 0  # Of what is drawn.
-    label: Whole = None  # The class, of a class-conditional model; any if not given.
+    label: Name = None  # Name or number of the class, if the model has them; any if not given.
     data: Folder = None  # Folder with the data set's files, for places in it.
     out: File = None  # The picture; restored.png if not given, numbered if that is taken.
 
@@ -166,7 +166,8 @@ class Restore(ModelCommand, then="mintnet studio {model}, to paint masks with a 
         shrink = 1 if self.zoom is None else 2
         image = opened.picture(self.image, self.data, shrink)
         options: dict[str, Any] = {"n": self.count, "seed": self.seed, "steps": self.steps}
-        options |= {"noise": self._sigma(), "zoom": self.zoom, "labels": self.label}
+        options |= {"noise": self._sigma(), "zoom": self.zoom}
+        options["labels"] = opened.label_of(self.label)
         with Tasks(out) as task:
             bar = task(f"sampling {self.count} pictures")
             found = restore(flow, image, mask, progress=bar, **options)
@@ -195,6 +196,10 @@ class Restore(ModelCommand, then="mintnet studio {model}, to paint masks with a 
 
 def read_mask(path: Path, shape: tuple[int, int, int]) -> Tensor:
     """What is white in a picture file, (H, W) bool."""
+    own = f"the model has {shape[2]} × {shape[1]}"
+    if not path.expanduser().is_file():
+        words = f"expected a picture, white where pixels are unknown; {own} of them"
+        raise ValueError(f"--mask {path}: there is no such file; {words}")
     try:
         with open_picture(path.expanduser()) as file:
             width, height = file.size
@@ -202,5 +207,4 @@ def read_mask(path: Path, shape: tuple[int, int, int]) -> Tensor:
                 return torch.from_numpy(np.array(file.convert("L"))) > 127
     except Exception as error:  # decoders of damaged pictures raise nearly anything
         raise ValueError(f"--mask {path} is not a picture that can be read ({error})") from None
-    own = f"the model has {shape[2]} × {shape[1]}"
     raise ValueError(f"--mask {path} has {width} × {height} pixels; {own}")
