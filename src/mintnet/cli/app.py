@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import redirect_stderr, suppress
 from dataclasses import is_dataclass
 from importlib import import_module
 from importlib.metadata import version
@@ -132,18 +132,15 @@ def parse(arguments: Sequence[str]) -> Command:
         raise SystemExit(2)
     else:
         kind = Union[tuple(_choice(other, name) for other in group)]  # noqa: UP007
-    prog, said, shown = f"mintnet {name}".strip(), io.StringIO(), io.StringIO()
+    prog, said = f"mintnet {name}".strip(), io.StringIO()
     config = tyro.conf.OmitSubcommandPrefixes, tyro.conf.DisallowNone
-    options: dict[str, Any] = {"prog": prog, "description": None if name else ABOUT}
+    about = None if name else ABOUT
     try:
         with redirect_stderr(said):
-            found: Command = tyro.cli(kind, args=rest, config=config, **options)
+            found: Command = tyro.cli(kind, prog=prog, description=about, args=rest, config=config)
     except SystemExit as end:
         if end.code:
-            with redirect_stdout(shown), suppress(SystemExit):
-                tyro.cli(kind, args=["--help"], config=config, **options)
-            known_options = re.findall(r"(?<![\w-])--[a-z][\w-]*", shown.getvalue())
-            words = _wrong_call(prog, said.getvalue(), known_options, rest)
+            words = _wrong_call(prog, said.getvalue(), rest)
             if known.get(name) == "cli.tables":
                 words += f"; the options for tables: mintnet {name} {rest[0]} --help"
             print(f"mintnet: error: {words}", file=sys.stderr)
@@ -189,7 +186,7 @@ def _choice(name: str, group: str) -> Any:
     return Annotated[kind, tyro.conf.subcommand(shown, description=words)]
 
 
-def _wrong_call(prog: str, box: str, options: Sequence[str], rest: Sequence[str]) -> str:
+def _wrong_call(prog: str, box: str, rest: Sequence[str]) -> str:
     """What is wrong with a call, in one line, from the box of several that tyro makes."""
     lines = [re.sub(r"^-+$", "", line.strip(" │╭╮╰╯─")) for line in box.splitlines()[1:]]
     lines = lines[not lines[0] :]  # where there is no Unicode, a rule follows the title
@@ -205,21 +202,18 @@ def _wrong_call(prog: str, box: str, options: Sequence[str], rest: Sequence[str]
         return f"expected {found[2]} {'|'.join(known)}; got {found[1]!r}{near}"
     if found := re.match(r"Missing value for argument '(\S+)'", what):
         return f"expected a value after {found[1]}; {more} says which"
-    if found := re.match(r"Missing from (.*?): (.*)", what):
-        return f"{found[1]} needs {found[2].replace(' (required)', '')} {more} says more."
+    if what.startswith("Missing from"):
+        about = what.partition(lines[1])[2].replace(" (required)", "").strip(" .")
+        return f"{prog} needs {lines[1]}: {about}; {more} says more"
     if not (found := re.match(r"Unrecognized options: (\S*[^,\s])", what)):
         return f"{what.rstrip('.')}; {more} says more"
     word = found[1]
     if word.startswith("-"):
-        near = did_you_mean(word.partition("=")[0], options)
+        like = re.findall(r"--[a-z][\w-]*", box.partition("Perhaps you meant")[2])
+        near = did_you_mean(word.partition("=")[0], like)
         return f"unknown option {word}{near or f'; {more} lists all'}"
-    before = list(rest[: rest.index(word)]) if word in rest else []
-    option = next((other for other in reversed(before) if other.startswith("-")), "")
-    if not option:
-        return f"expected no further word; got {word!r}; {more} says more"
-    values = before[before.index(option) + 1 :]
-    wanted, came = "one value" if values else "no value", " ".join([*values, word])
-    return f"expected {option} with {wanted}; got {came!r}; {more} says more"
+    before = " ".join([prog, *takewhile(lambda other: other != word, rest)])
+    return f"expected no further word after {before}; got {word!r}; {more} says more"
 
 
 def _mistake(error: Exception) -> str | None:

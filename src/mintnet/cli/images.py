@@ -16,7 +16,16 @@ from rich.console import Console
 from mintnet.analysis import codes_between, reconstruct, round_trip, tune_step, verify
 from mintnet.analysis.layers import LayerRow, by, residual_check
 from mintnet.analysis.reconstruction import DIVISORS, ITERATIONS, Trial
-from mintnet.cli.command import Count, DataCommand, File, FlawedResult, Name, SolverCommand
+from mintnet.cli.command import (
+    Count,
+    DataCommand,
+    DataOptions,
+    File,
+    FlawedResult,
+    ModelCommand,
+    Name,
+    SolverCommand,
+)
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_table, strong, write
 from mintnet.figures import draw_error_curves, image_grid, paired_grid, render, save_picture
@@ -207,7 +216,9 @@ class Verify(DataCommand, then="mintnet report {model}"):
         return figures
 
 
-class TuneStep(DataCommand, then="mintnet verify {model} --solver fixed-point --step {step:.6}"):
+class TuneStep(
+    DataOptions, ModelCommand, then="mintnet verify {model} --solver fixed-point --step {step:.6}"
+):
     """Search for the step α = 1/d of Algorithm 1: d = 1 to 5 by 0.5, then by 0.05 near the best.
 
     The paper prints the divisor d as α. In Algorithm 1, and everywhere in mintnet, α is the step.
@@ -215,15 +226,11 @@ class TuneStep(DataCommand, then="mintnet verify {model} --solver fixed-point --
     """
 
     count: Count = 16  # How many images, from the first on.
+    solver_steps: int = 120  # Steps of Algorithm 1 in each layer.
 
     def run(self) -> dict[str, Any]:
-        steps = 120 if self.solver_steps is None else self.solver_steps
-        if steps < 1:
+        if (steps := self.solver_steps) < 1:
             raise ValueError(f"--solver-steps is at least 1; got {steps}")
-        given = ["--solver"] * (self.solver != "auto") + ["--step"] * (self.step is not None)
-        if given:
-            words = f"leave out {', '.join(given)} (--solver-steps is the number of steps)"
-            raise ValueError(f"tune-step searches the step of Algorithm 1; {words}")
         out, model = console(), self.open()
         flow = model.flow
         images = self.images(model, self.count).images.to(flow.device)

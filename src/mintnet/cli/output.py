@@ -73,6 +73,13 @@ def output_place(
     return path
 
 
+def new_folder(path: Path) -> Path:
+    """The path of a folder to write into, checked to be new or empty."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ValueError(f"{path} is there already and not empty; name another folder")
+    return path
+
+
 def write(out: Console, path: Path, content: Any, about: str = "") -> Path:
     """Write bytes, figures or a picture, whole or not at all; print the name and words about it."""
     path = path.expanduser()

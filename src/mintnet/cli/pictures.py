@@ -16,7 +16,16 @@ from mintnet.analysis.restore import restore
 from mintnet.analysis.score import STATISTICS, Reference, has_map, score
 from mintnet.cli.command import Count, File, Folder, ModelCommand, Name, Whole
 from mintnet.cli.model import OpenModel
-from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_table, to_csv, write
+from mintnet.cli.output import (
+    PICTURES,
+    Tasks,
+    console,
+    new_folder,
+    output_place,
+    print_table,
+    to_csv,
+    write,
+)
 from mintnet.data.folder import open_picture, pictures
 from mintnet.figures import image_grid
 from mintnet.figures.report import Shown, score_page
@@ -46,12 +55,13 @@ class Score(ModelCommand, then="open {page} in a browser"):
         if not 0 < self.rate < 1:
             raise ValueError(f"--rate lies between 0 and 1; got {self.rate:g}")
         out, opened = console(), self.open()
-        flow, folder = opened.flow, self.out or output_place(None, f"{opened.label}-scores")
-        if folder.is_dir() and any(folder.iterdir()):
-            raise ValueError(f"{folder} is there already and not empty; name another folder")
+        flow, place = opened.flow, self.out or output_place(None, f"{opened.label}-scores")
+        folder = new_folder(place)
         places = [folder / f"scores.{kind}" for kind in ("csv", "json", "html")]
         sheet, data, page = (output_place(place, "") for place in places)
-        paths = [path for given in self.pictures for path in _files(given)]
+        paths = [path for given in self.pictures for path in picture_files(given)]
+        if not paths:
+            raise ValueError("there are no pictures to score: name files, or folders with some")
         rows, failed = list[dict[str, Any]](), dict[str, str]()
         oddest = list[tuple[float, int, Shown]]()
         with Tasks(out) as task:
@@ -77,7 +87,7 @@ class Score(ModelCommand, then="open {page} in a browser"):
         for name, why in failed.items():
             out.print(f"[red]left out[/] {escape(name)}: {escape(why)}")
         if not rows:
-            raise ValueError("there are no pictures to score: name files, or folders with some")
+            raise ValueError(f"none of {len(failed)} pictures could be read")
         words = f"{sum(row['odd'] for row in rows):,} of {len(rows):,} are odd at a rate of false "
         words += f"alarms of {100 * self.rate:g} %"
         if not has_map(flow.given(flow.context(None, 1))):
@@ -103,7 +113,7 @@ class Score(ModelCommand, then="open {page} in a browser"):
         if self.reference is None:
             reference = Reference.stored(flow)
         else:
-            batches = [images for _, images in _read(_files(self.reference), opened, failed)]
+            batches = [images for _, images in _read(picture_files(self.reference), opened, failed)]
             if not batches:
                 raise ValueError(f"--reference {self.reference} holds no picture that can be read")
             images = torch.cat(batches)
@@ -117,7 +127,8 @@ class Score(ModelCommand, then="open {page} in a browser"):
         return reference
 
 
-def _files(given: Path) -> list[Path]:
+def picture_files(given: Path) -> list[Path]:
+    """A file, or all pictures in a folder."""
     path = given.expanduser()
     if not path.exists():
         raise ValueError(f"there is no picture and no folder {given}")

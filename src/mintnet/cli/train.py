@@ -3,9 +3,9 @@
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import is_dataclass, make_dataclass, replace
+from dataclasses import asdict, is_dataclass, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 import torch
 import tyro
@@ -97,19 +97,8 @@ def _option(name: str, recipe: Recipe) -> tuple[str, Any, Any]:
         help=about["help"],
         aliases=[about["alias"]] if about["alias"] else None,
         help_behavior_hint=f"(default: {words})",
-        metavar=None if kind is bool else _metavar(kind),
     )
     return name, Annotated[kind | None, arg], None
-
-
-def _metavar(kind: Any) -> str:
-    """How a value is written: INT, FLOAT, TEXT, a list of them, or the choices."""
-    if get_origin(kind) is Literal:
-        return "{" + ",".join(get_args(kind)) + "}"
-    inner = [part for part in get_args(kind) if part is not type(None)]
-    if get_origin(kind) is tuple:
-        return f"{_metavar(inner[0])} ..."
-    return _metavar(inner[0]) if inner else {int: "INT", float: "FLOAT"}.get(kind, "TEXT")
 
 
 class Evaluate(DataOptions, Command, then="mintnet report {model}"):
@@ -161,7 +150,7 @@ class Evaluate(DataOptions, Command, then="mintnet report {model}"):
             console().print(words, markup=False)
         with true_float32():  # as `evaluate` computes
             where = machine(torch.device("cuda" if devices.cuda else "cpu"))
-        return {**result.to_dict(), "machine": where}
+        return {**asdict(result), "machine": where}
 
     def _classifier(self, opened: OpenModel, data: ImageData, devices: Devices) -> dict[str, Any]:
         assert isinstance(opened.model, ImageClassifier) and self.out is not None

@@ -20,15 +20,7 @@ SHARE, LEAST = 0.1, 5.0  # of training time that samples may take, and seconds i
 
 
 class Progress(Bar):
-    """One task after another: a bar on a terminal, elsewhere plain lines with the time to go.
-
-    Examples:
-        >>> import sys
-        >>> progress = Progress(Console(file=sys.stdout, width=60, force_terminal=False))
-        >>> told = progress("drawing 8 images")
-        drawing 8 images
-        >>> told(4, 8)  # nothing, as these are the first seconds
-    """
+    """One task after another: a bar on a terminal, elsewhere plain lines with the time to go."""
 
     def __init__(self, console: Console | None = None) -> None:
         console = console or Console(quiet=True)

@@ -181,12 +181,7 @@ FREE |= {"data", "epochs", "max_steps"}  # what may differ when a run is resumed
 
 
 def data_and_kind(preset: str) -> tuple[str, str]:
-    """The data set of a preset, and the kind of model: flow, deep, classifier or resnet.
-
-    Examples:
-        >>> data_and_kind("mnist-classifier"), data_and_kind("digits")
-        (('mnist', 'classifier'), ('digits', 'flow'))
-    """
+    """The data set of a preset, and the kind of model: flow, deep, classifier or resnet."""
     data, _, kind = preset.rpartition("-")
     return (data, kind) if kind in NETWORK else (preset, "deep" if preset == "folder" else "flow")
 

@@ -78,10 +78,7 @@ def _train(
     precision: Any = places.chosen_precision(recipe.precision, devices)
     recipe, density = replace(recipe, precision=precision), recipe.kind in ("flow", "deep")
     total, begun = recipe.steps(order.per_epoch), state["step"] if state else 0
-    figures: dict[str, Any] = {"preset": preset, "run": str(folder.path), "train": {}}
-    figures |= {"figure": (DensityTask if density else ClassificationTask).figures[0]}
-    figures |= {"resumed_from": begun if saved else None, "validation": {}}
-    figures |= {"epochs": -(-total // order.per_epoch)}
+    figures: dict[str, Any] = {"train": {}, "validation": {}}
     threads = recipe.threads or (1 if data.images[0].numel() <= places.SMALL else None)
     if state and begun >= total and not lacks_samples(folder, recipe, begun, total):
         progress.note(f"{folder.path} is finished: {begun} steps; --epochs extends it")
@@ -108,14 +105,22 @@ def _train(
         with places.computing(tf32=recipe.precision in ("tf32", "bf16"), threads=threads):
             run.fit()
         state = asdict(run.at)
-        figures |= {"train": run.train, "validation": run.validation}
+        figures = {"train": run.train, "validation": run.validation}
     if density and places.is_first_process():
         with places.computing(tf32=False, threads=threads):
             _keep_scores(folder, data.images[order.held], devices, progress)
-    figures |= {name: state[name] for name in ("seconds", "best", "best_step")}
-    figures |= {"steps": state["step"], "finished": state["step"] >= total}
-    left_out = sum(row["kind"] == "left out" for row in folder.metrics())
-    return {**figures, "steps_left_out": left_out}
+    return {
+        "preset": preset,
+        "run": str(folder.path),
+        "resumed_from": begun if saved else None,
+        "epochs": -(-total // order.per_epoch),
+        "steps": state["step"],
+        "finished": state["step"] >= total,
+        "steps_left_out": sum(row["kind"] == "left out" for row in folder.metrics()),
+        "figure": (DensityTask if density else ClassificationTask).figures[0],
+        **{name: state[name] for name in ("seconds", "best", "best_step")},
+        **figures,
+    }
 
 
 def _load(recipe: Recipe, split: str) -> ImageData:
