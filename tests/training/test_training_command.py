@@ -35,6 +35,7 @@ def test_help_shows_the_values_that_are_used(capsys, monkeypatch, preset):
         assert f"(default: {getattr(recipe, name)})" in words
     if recipe.pairs:
         assert f"(default: {' '.join(map(str, recipe.pairs))})" in words
+    assert "--filters INT ... " in words or "resnet" in preset
     assert "--lr FLOAT" in words and "(default: runs/PRESET)" in words
     places = [words.index(f"{group} options") for group in ("data", "optimization", "devices")]
     assert places == sorted(places)  # the rare ones last

@@ -65,7 +65,7 @@ NO_MEMORY = "can't allocate memory"  # torch on a CPU, in an error that has no n
 
 def run(arguments: list[str]) -> None:
     """Run the command that the arguments name; MINTNET_DEBUG=1 shows tracebacks of mistakes."""
-    if arguments == ["--version"]:
+    if arguments[:1] == ["--version"]:
         print(f"mintnet {version('mintnet')}")
         return
     if not arguments:

@@ -88,7 +88,7 @@ class Train(Command, then="mintnet report {run}"):
 def _option(name: str, recipe: Recipe) -> tuple[str, Any, Any]:
     """A field of the command for a field of the recipe; None is not given."""
     about, value, kind = OPTIONS[name].metadata, getattr(recipe, name), TYPES[name]
-    words = about["shown"] if value is None else value
+    words, many = about["shown"] if value is None else value, "tuple" in str(kind)
     if isinstance(value, tuple):
         words = " ".join(map(str, value)) or "none"
     elif kind is bool:
@@ -97,6 +97,7 @@ def _option(name: str, recipe: Recipe) -> tuple[str, Any, Any]:
         help=about["help"],
         aliases=[about["alias"]] if about["alias"] else None,
         help_behavior_hint=f"(default: {words})",
+        metavar=("FLOAT ..." if "float" in str(kind) else "INT ...") if many else None,
     )
     return name, Annotated[kind | None, arg], None
 
