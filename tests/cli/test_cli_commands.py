@@ -235,11 +235,9 @@ def test_sample_as_single_files_and_as_an_array(mintnet, fails, model, tiny_flow
 
 
 def test_progress_is_told_in_plain_lines(mintnet, model, monkeypatch):
-    from mintnet.cli.output import Tasks
-
-    monkeypatch.setattr(Tasks, "SECONDS", 0.0)
+    monkeypatch.setattr("mintnet.training.output.FIRST", 0.0)
     out = mintnet("reconstruct", model, "-n", 6, "--batch-size", 3).out
-    assert "6 images through the network and back\n" in out and " back: 50 %\n" in out
+    assert "6 images through the network and back\n" in out and " back: 50%" in out
 
 
 def test_info_and_verify_name_layers_alike_couplings_too(mintnet, tmp_path):
@@ -263,7 +261,7 @@ def test_commands_end_with_what_to_do_next(mintnet, model):
     for words, then in (
         (["reconstruct", model, "-n", 1], f"verify {model}"),
         (["info", model], f"report {model}"),
-        (["data", "get", "digits", "a b"], "train digits --data 'a b'"),
+        (["data", "get", "digits", "a b"], "train digits"),
         (["info", "cifar10-classifier"], "train cifar10-classifier"),
         (
             ["tune-step", model, "-n", 1, "--solver-steps", 1],

@@ -16,6 +16,7 @@ def mask(tmp_path: Path) -> Path:
     Image.fromarray(pixels[:4]).save(tmp_path / "half.png")
     Image.fromarray(pixels[:4, :4]).save(tmp_path / "small.png")
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "nothing.png")
+    (tmp_path / "words.png").write_text("words")
     return tmp_path / "mask.png"
 
 
@@ -41,7 +42,9 @@ def test_mistakes(fails, model, mask):
         ("one of --mask, --noise and --zoom", "--zoom", 2, "--noise", 0.1),
         ("8 × 4 pixels; the model has 8 × 8", "--mask", "half.png"),
         ("hides nothing", "--mask", "nothing.png"),
-        ("not a picture", "--mask", "nowhere.png"),
+        ("not a picture", "--mask", "words.png"),
+        ("nowhere.png: there is no such file; expected a picture", "--mask", "nowhere.png"),
+        ("--label 11", "--noise", 0.1, "--label", 11),
         ("--noise is a number such as", "--noise", "much"),
         ("zoom is 2", "--zoom", 4),
         ("steps of at least", "--noise", 0.1, "--steps", 2),

@@ -1,18 +1,16 @@
 """mintnet train: options are the fields of the recipe, shown with the values of the preset."""
 
+import re
 from pathlib import Path
 
 import pytest
-import tyro
 
-from mintnet.cli.train import Train
+from mintnet.cli import app
 from mintnet.training.recipe import OPTIONS, RECIPES
 
 
 def parse(*arguments):
-    kind = Train.for_arguments(["train", *arguments])
-    options = (tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff)
-    return tyro.cli(kind, args=list(arguments), config=options)
+    return app.parse(["train", *arguments])
 
 
 def shown(capsys, *arguments):
@@ -26,14 +24,20 @@ def shown(capsys, *arguments):
 def test_help_shows_the_values_that_are_used(capsys, monkeypatch, preset):
     monkeypatch.setenv("COLUMNS", "200")
     words, recipe = shown(capsys, preset), RECIPES[preset]
-    for name in OPTIONS:
-        assert f"--{name.replace('_', '-')} " in words
+    hidden = {name for name in OPTIONS if not re.search(rf"--{name.replace('_', '-')}[ ,]", words)}
+    if preset == "folder":  # it can be of Mint layers too
+        assert hidden == {"label_smoothing"}
+    else:  # what the preset refuses, and nothing else
+        assert hidden == {name for name in OPTIONS if recipe.refusal(name)} >= {"size", "grey"}
+    assert ("pairs" in hidden) == ("deep" in preset or "resnet" in preset)
+    assert f"all other weights. (default: {'on' if recipe.muon else 'off'})" in words
     for name in ("epochs", "batch_size", "learning_rate", "augmentation", "ema", "validation"):
         assert f"(default: {getattr(recipe, name)})" in words
     if recipe.pairs:
         assert f"(default: {' '.join(map(str, recipe.pairs))})" in words
+    assert "--filters INT ... " in words or "resnet" in preset
     assert "--lr FLOAT" in words and "(default: runs/PRESET)" in words
-    places = [words.index(f"{group} options") for group in ("data", "network", "devices")]
+    places = [words.index(f"{group} options") for group in ("data", "optimization", "devices")]
     assert places == sorted(places)  # the rare ones last
 
 
@@ -49,10 +53,12 @@ def test_what_is_given_is_passed_on_and_nothing_else(monkeypatch, tmp_path, caps
     parse("digits").run()
     parse("mnist", "--lr", "0.5", "--pairs", "1", "2", "3", "--validation", "0", "--adam").run()
     parse("folder", "--data", "d", "--run", "r", "--resume", "--epochs", "20", "--grey").run()
+    parse("mnist-deep", "--no-muon", "--no-adam").run()
     given = {"learning_rate": 0.5, "pairs": (1, 2, 3), "validation": 0.0, "adam": True}
     assert calls == [
         ("digits", Path("runs/digits"), False, {}),
         ("mnist", Path("runs/mnist"), False, given),
         ("folder", Path("r"), True, {"data": "d", "epochs": 20, "grey": True}),
+        ("mnist-deep", Path("runs/mnist-deep"), False, {"muon": False, "adam": False}),
     ]
     assert "r: 1 step in 2 s of training, best validation bpd 1.500 at 1" in capsys.readouterr().out

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from mintnet import Flow
 from mintnet.data import load
-from mintnet.training import RunError, evaluate, train
+from mintnet.models.deep import DeepNet
+from mintnet.training import Progress, RunError, evaluate, train
 
 SMALL = {"filters": (4,), "blocks": (1,), "components": (3,), "batch_size": 16, "sample_every": 0}
 
@@ -48,6 +50,27 @@ def test_a_fresh_model_is_started_from_the_images(tmp_path: Path) -> None:
     assert started < plain - 0.1
 
 
+def test_what_takes_long_is_told_and_done_once(tmp_path: Path, monkeypatch, capsys) -> None:
+    given = {**SMALL, "progress": Progress(Console(width=200))}
+    train("digits-deep", tmp_path / "run", max_steps=2, **given)
+    told = capsys.readouterr().out
+    assert "starting the network from 250 images\n" in told
+    assert told.count("measuring the scores of 72 held-out images") == 1  # last and best are equal
+    monkeypatch.setattr(DeepNet, "initialize", pytest.fail)
+    train("digits-deep", tmp_path / "run", resume=True, max_steps=3)
+    monkeypatch.setattr("mintnet.training.start.build_task", pytest.fail)
+    assert train("digits-deep", tmp_path / "run", resume=True)["finished"]
+
+
+def test_a_run_from_a_model_behind_other_pixels_can_be_resumed(tmp_path: Path) -> None:
+    train("digits-deep", tmp_path / "run", max_steps=1, **SMALL)
+    config = Flow.load(tmp_path / "run").net.config
+    Flow(config, None, 17).save(tmp_path / "plain", data={"name": "digits"})
+    train("digits-deep", tmp_path / "two", init=str(tmp_path / "plain"), max_steps=1)
+    train("digits-deep", tmp_path / "two", max_steps=2, resume=True)
+    assert Flow.load(tmp_path / "two").describe()["input"] == "rescaled"
+
+
 @pytest.mark.parametrize(
     ("preset", "options", "words"),
     [
@@ -55,6 +78,8 @@ def test_a_fresh_model_is_started_from_the_images(tmp_path: Path) -> None:
         ("digits", {"blocks": (2,)}, "mixture layers"),
         ("digits-deep", {"pairs": (2,)}, "--pairs"),
         ("digits-deep", {"centre": -3.0}, "--centre"),
+        ("digits-deep", {"data": "x"}, "needs no files.*leave --data out"),
+        ("digits", {"size": 8}, "preset folder; leave --size out"),
     ],
 )
 def test_options_of_the_other_family(preset: str, options: dict, words: str, tmp_path) -> None:

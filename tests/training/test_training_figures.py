@@ -28,6 +28,6 @@ def test_evaluation_is_bits_per_dim_whatever_the_batch(batch_size):
 
 def test_a_model_that_does_not_say_what_it_is_for(tmp_path):
     Flow.preset("digits").save(tmp_path)
-    with pytest.raises(RunError, match="which data set"):
+    with pytest.raises(RunError, match="on which images it was trained"):
         images_for(read_config(tmp_path), "model")
     assert len(images_for(read_config(tmp_path), "model", name="digits")) == 360

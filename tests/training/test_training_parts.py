@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 import time
 from dataclasses import asdict
 
@@ -150,10 +151,34 @@ def test_the_time_is_estimated(monkeypatch, capsys):
     now = itertools.count(0, 30)
     monkeypatch.setattr(time, "monotonic", lambda: next(now))
     progress = Progress(Console())
-    progress.start(10, 40)
-    for step in range(11, 16):
-        progress.step(step, {"bpd": 2.0})
-    assert capsys.readouterr().out == "step 15/40  bpd 2.000  0:12:30 to go\n"
+    told = progress("training")
+    now = itertools.count(0, 30)
+    for step in range(11, 14):
+        told(step, 40, "bpd 2.000")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "training" and lines[-1].startswith("training: 32%  bpd 2.000  0:")
+    assert progress.left.endswith(" to go")
+
+
+def test_shares_never_run_backwards(monkeypatch, capsys):
+    """What begins anew is named as the next part."""
+    now = itertools.count(0, 60)
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
+    told = Progress(Console())("there and back")
+    for done, total in ((1, 4), (3, 4), (4, 4), (1, 429), (200, 429)):
+        told(done, total)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition("  ")[0] for line in lines] == [
+        "there and back",
+        *("there and back: 25%", "there and back: 75%"),
+        *("there and back, part 2: 0%", "there and back, part 2: 47%"),
+    ]
+
+
+def test_each_epoch_says_how_long_it_will_take(tmp_path, tiny, capsys):
+    tiny(tmp_path / "run", epochs=3, max_steps=0, batch_size=300, progress=Progress(Console()))
+    first, *_, last = [s for s in capsys.readouterr().out.splitlines() if s.startswith("epoch")]
+    assert re.search(r"validation bpd \S+  0:\d\d:\d\d to go$", first) and "to go" not in last
 
 
 def pictures(folder, count):

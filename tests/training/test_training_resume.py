@@ -93,6 +93,19 @@ def test_killed_before_its_samples_a_run_draws_them(tmp_path, tiny, monkeypatch,
     assert {"step_0000005.png", "step_0000010.png"} <= names and ".part-x" not in names
 
 
+def test_scores_that_were_interrupted_are_measured_later(tmp_path, tiny, monkeypatch):
+    keep, measured = Flow.keep_scores, []
+    with monkeypatch.context() as patch:
+        patch.setattr(Flow, "keep_scores", interrupt)
+        with pytest.raises(KeyboardInterrupt, match=r"scores.*, are missing; --resume"):
+            tiny(tmp_path / "run")
+    monkeypatch.setattr(Flow, "keep_scores", lambda *args: (measured.append(1), keep(*args)))
+    for _ in range(2):
+        assert tiny(tmp_path / "run", resume=True)["resumed_from"] == 10
+    assert measured == [1]  # the weights of last and best are equal
+    assert Flow.load(tmp_path / "run" / "best").scores is not None
+
+
 @pytest.mark.parametrize("preset", ["digits", "digits-classifier"])
 def test_resume_in_the_middle_of_an_epoch(tmp_path, tiny, monkeypatch, preset):
     options = {"preset": preset, "max_steps": 12, "ema": 0.9, "augmentation": "crop-flip"}

@@ -15,7 +15,7 @@ if __name__ == "__main__":
     if call.pop("do", "train") == "evaluate":
         devices = Devices(call["devices"], accelerator="cpu")
         figures = evaluate(Flow.load(call["model"]), load("digits", "test"), devices=devices)
-        figures = figures.to_dict()
+        figures = vars(figures)
     else:
         try:
             figures = train(accelerator="cpu", **call)

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr, suppress
 from dataclasses import is_dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -25,7 +24,7 @@ from mintnet.analysis.origin import commit
 from mintnet.cli.command import Command, FlawedResult
 from mintnet.cli.output import console, output_place, print_commands, to_json
 from mintnet.files import sha256, write_bytes
-from mintnet.models.storage import WEIGHTS, locate
+from mintnet.models.storage import WEIGHTS, did_you_mean, locate
 from mintnet.schema import read_json
 from mintnet.solvers import InversionError
 from mintnet.training.devices import is_first_process
@@ -53,20 +52,20 @@ TABLES = dict.fromkeys(("train", "sample", "score", "evaluate", "report"), "cli.
 
 ABOUT = "Invertible networks: exact likelihoods, verified inverses. See also --version."
 FIRST_STEPS = {
-    "mintnet demo": "everything once, small: three minutes",
+    "mintnet demo": "everything once, small: 3 to 10 minutes",
     "mintnet sample mnist -n 16": "new digits from a model that comes with the package",
     "mintnet train folder --data PICTURES": "a model of your own pictures",
     "mintnet doctor": "what this machine has, and what is missing",
     "mintnet --help": "all commands; mintnet COMMAND --help for one of them",
 }
 MISTAKES = (ValueError, OSError, MemoryError, InversionError, SafetensorError)
-POSITIVE = ("count", "batch_size", "samples", "curve_images")
+POSITIVE = ("count", "draws", "batch_size", "samples", "curve_images")
 NO_MEMORY = "can't allocate memory"  # torch on a CPU, in an error that has no name of its own
 
 
 def run(arguments: list[str]) -> None:
     """Run the command that the arguments name; MINTNET_DEBUG=1 shows tracebacks of mistakes."""
-    if arguments == ["--version"]:
+    if arguments[:1] == ["--version"]:
         print(f"mintnet {version('mintnet')}")
         return
     if not arguments:
@@ -126,21 +125,22 @@ def parse(arguments: Sequence[str]) -> Command:
             break
     if name in known:
         kind = _load(name, known[name], arguments)
+    elif rest and not rest[0].startswith("-"):
+        given = f"{name} {rest[0]}".strip()
+        near = did_you_mean(given, known) or "; mintnet --help lists all"
+        print(f"mintnet: error: unknown command {given}{near}", file=sys.stderr)
+        raise SystemExit(2)
     else:
         kind = Union[tuple(_choice(other, name) for other in group)]  # noqa: UP007
-    said = io.StringIO()
+    prog, said = f"mintnet {name}".strip(), io.StringIO()
+    config = tyro.conf.OmitSubcommandPrefixes, tyro.conf.DisallowNone
+    about = None if name else ABOUT
     try:
         with redirect_stderr(said):
-            found: Command = tyro.cli(
-                kind,
-                prog=f"mintnet {name}".strip(),
-                description=None if name else ABOUT,
-                args=rest,
-                config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff),
-            )
+            found: Command = tyro.cli(kind, prog=prog, description=about, args=rest, config=config)
     except SystemExit as end:
         if end.code:
-            words = _wrong_call(said.getvalue(), rest)
+            words = _wrong_call(prog, said.getvalue(), rest)
             if known.get(name) == "cli.tables":
                 words += f"; the options for tables: mintnet {name} {rest[0]} --help"
             print(f"mintnet: error: {words}", file=sys.stderr)
@@ -186,14 +186,34 @@ def _choice(name: str, group: str) -> Any:
     return Annotated[kind, tyro.conf.subcommand(shown, description=words)]
 
 
-def _wrong_call(box: str, rest: Sequence[str]) -> str:
+def _wrong_call(prog: str, box: str, rest: Sequence[str]) -> str:
     """What is wrong with a call, in one line, from the box of several that tyro makes."""
-    lines = [line.strip(" │╭╮╰╯─") for line in box.splitlines()[1:]]
-    what = " ".join(takewhile(bool, lines))
+    lines = [re.sub(r"^-+$", "", line.strip(" │╭╮╰╯─")) for line in box.splitlines()[1:]]
+    lines = lines[not lines[0] :]  # where there is no Unicode, a rule follows the title
+    what, more = " ".join(takewhile(bool, lines)), f"{prog} --help"
     if "Argument helptext:" in lines and (got := re.findall(r"'([^']*)'", what)):
-        return f"expected {lines[lines.index('Argument helptext:') + 1]}; got {got[-1]!r}"
-    near = get_close_matches(rest[0], COMMANDS, 1) if rest and "subcommands" in box else ()
-    return what + "".join(f"; did you mean {name}?" for name in near)
+        wanted = lines[lines.index("Argument helptext:") + 1].replace("{", "").replace("}", "")
+        several = re.search(r"from \[(.*?)\]", what)
+        came = " ".join(re.findall(r"'([^']*)'", several[1])) if several else got[-1]
+        return f"expected {wanted}; got {came!r}"
+    if found := re.match(r"invalid choice '(.*)' for argument '(\S+)'. Expected one of (.*)", what):
+        known = sorted({*re.findall(r"'([^']*)'", found[3])} - {"None"})
+        near = did_you_mean(found[1], known)
+        return f"expected {found[2]} {'|'.join(known)}; got {found[1]!r}{near}"
+    if found := re.match(r"Missing value for argument '(\S+)'", what):
+        return f"expected a value after {found[1]}; {more} says which"
+    if what.startswith("Missing from"):
+        about = what.partition(lines[1])[2].replace(" (required)", "").strip(" .")
+        return f"{prog} needs {lines[1]}: {about}; {more} says more"
+    if not (found := re.match(r"Unrecognized options: (\S*[^,\s])", what)):
+        return f"{what.rstrip('.')}; {more} says more"
+    word = found[1]
+    if word.startswith("-"):
+        like = re.findall(r"--[a-z][\w-]*", box.partition("Perhaps you meant")[2])
+        near = did_you_mean(word.partition("=")[0], like)
+        return f"unknown option {word}{near or f'; {more} lists all'}"
+    before = " ".join([prog, *takewhile(lambda other: other != word, rest)])
+    return f"expected no further word after {before}; got {word!r}; {more} says more"
 
 
 def _mistake(error: Exception) -> str | None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mintnet.analysis import Explainer
 from mintnet.analysis.explain import Path as PicturePath
-from mintnet.cli.command import File, FlawedResult, Folder, ModelCommand, Name, SolverCommand, Whole
+from mintnet.cli.command import File, FlawedResult, Folder, ModelCommand, Name, SolverCommand
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import Tasks, console, output_place, strong, write
 from mintnet.data.folder import pictures
@@ -40,9 +40,9 @@ class Predict(ModelCommand, then="mintnet explain {model} {first}"):
         if not self.pictures:
             raise ValueError("name at least one PICTURE: a file, a folder, or a place as test:7")
         out, opened, found, broken = console(), self.open(), [], 0
-        names = opened.class_names()
-        if not names:
-            raise ValueError(f"{self.model} is a density model, where a classifier is expected")
+        if not (names := opened.class_names()):
+            words = "take a classifier, such as mnist-classifier"
+            raise ValueError(f"{self.model} is a density model; {words}")
         scores = opened.model.classify if isinstance(opened.model, Flow) else opened.model
         for name in self._files():
             try:
@@ -57,7 +57,9 @@ class Predict(ModelCommand, then="mintnet explain {model} {first}"):
             probabilities = dict(zip(names, logits.exp().tolist(), strict=True))
             found.append({"picture": name, "class": best, "probabilities": probabilities})
         if not found:
-            raise ValueError(f"none of {broken} pictures could be read")
+            raise ValueError(
+                f"none of {broken} pictures could be read; name other files or folders"
+            )
         if not isinstance(opened.model, Classifier):  # others have no way back
             self.then = "mintnet report {model}"
         return {"pictures": found, "not_read": broken, "first": found[0]["picture"]}
@@ -104,7 +106,7 @@ class Explain(SolverCommand, then="mintnet explain {model} IMAGE --towards CLASS
 
     images: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="IMAGE…")]
     """Picture files, or places in a data set: mnist:test:7, or test:7."""
-    towards: Whole = None  # The class to go to; the second most probable if not given.
+    towards: Name = None  # The class to go to, by name or number; else the second likeliest.
     partner: Name = None
     """The picture to go to with logits held; a test image of the other class if not given."""
     data: Folder = None  # Folder with the data set's files, for places in it and the partner.
@@ -124,7 +126,7 @@ class Explain(SolverCommand, then="mintnet explain {model} IMAGE --towards CLASS
         for name, image, place in zip(self.images, loaded, places, strict=True):
             paths = [explainer.there_and_back(image)]
             print_answer(out, opened, name, image, paths[0].start.logits)
-            label = self._label(paths[0].start.logits)
+            label = self._label(opened, paths[0].start.logits)
             partner = self._partner(out, opened, image, label)
             with Tasks(out) as task:
                 task("what the classifier cannot tell apart")
@@ -143,13 +145,12 @@ class Explain(SolverCommand, then="mintnet explain {model} IMAGE --towards CLASS
             raise FlawedResult(words, figures)
         return figures
 
-    def _label(self, logits: Tensor) -> int:
-        order = logits.argsort(descending=True).tolist()
-        label = order[1] if self.towards is None else self.towards
-        if not 0 <= label < len(order) or label == order[0]:
-            words = f"a class from 0 to {len(order) - 1}, not the predicted one, {order[0]}"
-            raise ValueError(f"--towards is {words}; got {label}")
-        return int(label)
+    def _label(self, opened: OpenModel, logits: Tensor) -> int:
+        first, second, *_ = logits.argsort(descending=True).tolist()
+        wanted = opened.label_of(self.towards, "--towards")
+        if wanted == first:
+            raise ValueError(f"--towards is not the predicted class, {first}; name another")
+        return int(second if wanted is None else wanted)
 
     def _partner(self, out: Console, opened: OpenModel, image: Tensor, label: int) -> Tensor:
         """Another picture to go to: the nearest test image of the class, where there is one."""

@@ -68,9 +68,8 @@ class Demo(Command):
     def _train(self, out: Console) -> dict[str, Any]:
         run = free_folder(self.run_folder)
         out.print(f"Its run folder is {escape(str(run))}.")
-        given = {} if self.epochs is None else {"epochs": self.epochs}
-        # A run that was interrupted goes on.
-        return train("digits", run, resume=True, progress=Progress(out), seed=self.seed, **given)
+        options: dict[str, Any] = {"seed": self.seed, "epochs": self.epochs}
+        return train("digits", run, resume=True, progress=Progress(out), **options)
 
     def _show_pretrained(self, out: Console, folder: Path) -> dict[str, Any]:
         samples, between = folder / "mnist-samples.png", folder / "mnist-interpolation.png"
@@ -108,9 +107,8 @@ def check_a_network(out: Console) -> dict[str, Any]:
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
         x = torch.randn(4, 1, 8, 8, dtype=torch.float64)
         z, log_det = net(x)
-    jacobian: Any = torch.autograd.functional.jacobian
-    jacobians = [jacobian(lambda v: net(v[None])[0].flatten(), one).reshape(64, 64) for one in x]
-    expected = torch.linalg.slogdet(torch.stack(jacobians))[1]
+    jacobian: Any = torch.autograd.functional.jacobian(lambda v: net(v)[0].flatten(1).sum(0), x)
+    expected = torch.linalg.slogdet(jacobian.flatten(2).transpose(0, 1))[1]
     difference = float((log_det - expected).abs().max())
     solution = net.solve(z)
     error, residual = float((solution.value - x).abs().max()), float(solution.residual.max())

@@ -16,7 +16,16 @@ from rich.console import Console
 from mintnet.analysis import codes_between, reconstruct, round_trip, tune_step, verify
 from mintnet.analysis.layers import LayerRow, by, residual_check
 from mintnet.analysis.reconstruction import DIVISORS, ITERATIONS, Trial
-from mintnet.cli.command import Count, DataCommand, File, FlawedResult, Name, SolverCommand
+from mintnet.cli.command import (
+    Count,
+    DataCommand,
+    DataOptions,
+    File,
+    FlawedResult,
+    ModelCommand,
+    Name,
+    SolverCommand,
+)
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_table, strong, write
 from mintnet.figures import draw_error_curves, image_grid, paired_grid, render, save_picture
@@ -41,7 +50,7 @@ class Sample(SolverCommand, then="mintnet interpolate {model}"):
 
     def run(self) -> dict[str, Any]:
         place, out, opened, solver = self._place(), console(), self.open(), self.chosen_solver()
-        flow, label = opened.flow, self._class(opened.class_names())
+        flow, label = opened.flow, opened.label_of(self.label)
         z = flow.sample_latents(self.count, self.temperature, self.seed)
         images = f"{self.count} image{'s' * (self.count > 1)}"
         started = time.perf_counter()
@@ -72,13 +81,6 @@ class Sample(SolverCommand, then="mintnet interpolate {model}"):
         if self.out.is_dir() and any(self.out.iterdir()):
             raise ValueError(f"--out {self.out} is a folder with files in it; name a new folder")
         return output_place(self.out / "0000.png", "").parent
-
-    def _class(self, names: tuple[str, ...]) -> int | None:
-        numbers = {str(k): k for k in range(len(names))} | {name: k for k, name in enumerate(names)}
-        if self.label is None or self.label in numbers:
-            return numbers.get(self.label or "")
-        known = f", 0 to {len(names) - 1} ({', '.join(names[:20])})" if names else ""
-        raise ValueError(f"--label {self.label}: the model has {len(names) or 'no'} classes{known}")
 
 
 def _is_folder(place: Path) -> bool:
@@ -159,10 +161,10 @@ class Verify(DataCommand, then="mintnet report {model}"):
 
     def _flow(self, opened: OpenModel) -> dict[str, Any]:
         if not self.iterations or min(self.iterations) < 0:
-            raise ValueError("--iterations are at least 0")
+            raise ValueError("--iterations are one or more numbers from 0 on")
         if not self.divisors or min(self.divisors) <= 0.5:
-            words = "steps from 2 on converge nowhere (Theorem 2)"
-            raise ValueError(f"--divisors are above 0.5: {words}")
+            words = "at least one number above 0.5: steps from 2 on converge nowhere (Theorem 2)"
+            raise ValueError(f"--divisors are {words}")
         place = output_place(self.out, "invertibility.png", (".png", ".svg", ".pdf"))
         out, solver, flow = console(), self.chosen_solver(), opened.flow
         images = self.images(opened, self.count).images.to(flow.device)
@@ -214,7 +216,9 @@ class Verify(DataCommand, then="mintnet report {model}"):
         return figures
 
 
-class TuneStep(DataCommand, then="mintnet verify {model} --solver fixed-point --step {step:.6}"):
+class TuneStep(
+    DataOptions, ModelCommand, then="mintnet verify {model} --solver fixed-point --step {step:.6}"
+):
     """Search for the step α = 1/d of Algorithm 1: d = 1 to 5 by 0.5, then by 0.05 near the best.
 
     The paper prints the divisor d as α. In Algorithm 1, and everywhere in mintnet, α is the step.
@@ -222,15 +226,11 @@ class TuneStep(DataCommand, then="mintnet verify {model} --solver fixed-point --
     """
 
     count: Count = 16  # How many images, from the first on.
+    solver_steps: int = 120  # Steps of Algorithm 1 in each layer.
 
     def run(self) -> dict[str, Any]:
-        steps = 120 if self.solver_steps is None else self.solver_steps
-        if steps < 1:
+        if (steps := self.solver_steps) < 1:
             raise ValueError(f"--solver-steps is at least 1; got {steps}")
-        given = ["--solver"] * (self.solver != "auto") + ["--step"] * (self.step is not None)
-        if given:
-            words = f"leave out {', '.join(given)} (--solver-steps is the number of steps)"
-            raise ValueError(f"tune-step searches the step of Algorithm 1; {words}")
         out, model = console(), self.open()
         flow = model.flow
         images = self.images(model, self.count).images.to(flow.device)

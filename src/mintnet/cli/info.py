@@ -1,6 +1,5 @@
 """`mintnet info`, `export`, `import-original`, `data get` and `doctor`: what there is here."""
 
-import shutil
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -16,11 +15,13 @@ from mintnet.analysis.origin import machine
 from mintnet.cli.command import Command, DataOptions, Number
 from mintnet.cli.command import Model as ModelName
 from mintnet.cli.model import open_model
-from mintnet.cli.output import Tasks, console, output_place, print_table, strong
+from mintnet.cli.output import Tasks, console, new_folder, output_place, print_table, strong
 from mintnet.data import get
-from mintnet.models import CLASSIFIERS, PRESETS, Classifier, Flow, ResNet, import_original
+from mintnet.models import Classifier, Flow, ResNet, import_original
 from mintnet.models.base import Model, parameter_count
 from mintnet.models.storage import SHIPPED
+from mintnet.training.devices import Devices, why_not_compiled
+from mintnet.training.recipe import RECIPES
 
 
 class Info(Command, then="mintnet report {model}"):
@@ -54,18 +55,14 @@ class Info(Command, then="mintnet report {model}"):
     def _find(self) -> tuple[Model, dict[str, Any], str]:
         """The model, what was saved with it, and where it comes from."""
         named, name = not Path(self.model).exists(), self.model
-        if named and name == "folder":
-            words = "train one (mintnet train folder --data PICTURES --run RUN), then name RUN"
-            words += f"; other presets: {', '.join(PRESETS)}"
-            raise ValueError(f"the net of folder follows the size of your pictures; {words}")
-        if named and name not in SHIPPED:
-            fresh = "preset, fresh weights"
-            if name in PRESETS:
-                return Flow.preset(name), {}, fresh
-            if name.removesuffix("-classifier") in CLASSIFIERS:
-                return Classifier.preset(name), {}, fresh
-            if name in ("mnist-resnet", "cifar10-resnet"):
-                return ResNet.preset(name), {}, fresh
+        if named and name in RECIPES and name not in SHIPPED:
+            if name == "folder":
+                words = "train one (mintnet train folder --data PICTURES --run RUN), then name RUN"
+                words += f"; other presets: {', '.join(RECIPES)}"
+                raise ValueError(f"the net of folder follows the size of your pictures; {words}")
+            kinds: dict[str, Any] = {"classifier": Classifier, "resnet": ResNet}
+            model = kinds.get(RECIPES[name].kind, Flow).preset(name)
+            return model, {}, "preset, fresh weights"
         opened = open_model(name, "cpu")
         trained = "comes with the package, trained"
         return opened.model, opened.config, trained if named else str(opened.folder)
@@ -112,8 +109,7 @@ class ImportOriginal(Command, then="mintnet info {out}"):
     """λ, if no .json beside the file says it; else 1e-6 for grey images and 0.05 for colour."""
 
     def run(self) -> dict[str, Any]:
-        if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
-            raise ValueError(f"{self.out} is there already and not empty; name another folder")
+        new_folder(self.out)
         model = import_original(self.checkpoint, self.logit_lambda)
         if isinstance(model, Flow):
             preset, words = "mnist", f"λ = {model.describe()['logit_lambda']:g}"
@@ -146,6 +142,7 @@ class Get(Command, then="mintnet train {name} --data {folder}"):
             files = get(self.name, self.folder)
         if not files:
             out.print(f"{self.name}: comes with the package, there is nothing to get")
+            self.then = "mintnet train {name}"
         for file in files:
             out.print(f"here  {file}", markup=False)
         return {"name": self.name, "files": files}
@@ -195,10 +192,6 @@ def _fast(gpu: bool) -> list[str]:
             "likelihoods, digits and small grey pictures, to sample and to train",
             "not here: training on CIFAR-10 or ImageNet, which takes a GPU (torch with CUDA)",
         ]
-    half = torch.cuda.get_device_capability() >= (8, 0)
-    compiled = find_spec("triton") is not None and any(map(shutil.which, ("gcc", "clang")))
-    return [
-        "everything: steps are captured as CUDA graphs",
-        f"training in {'bf16' if half else 'float32, as this GPU has no bf16'}",
-        "compiled" if compiled else "not compiled: that needs Triton and a C compiler",
-    ]
+    half = "bf16" if Devices().bf16 else "float32, as this GPU has no bf16"
+    graphs = "everything: steps are captured as CUDA graphs"
+    return [graphs, f"training in {half}", why_not_compiled() or "compiled"]

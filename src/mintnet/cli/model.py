@@ -12,7 +12,8 @@ from mintnet.analysis.layers import class_names
 from mintnet.data import ImageData
 from mintnet.models import Classifier, Flow
 from mintnet.models.base import Model
-from mintnet.models.storage import locate, read_config
+from mintnet.models.storage import SHIPPED, locate, read_config
+from mintnet.training import RECIPES
 from mintnet.training.data import images_for
 
 
@@ -29,21 +30,20 @@ class OpenModel:
     def flow(self) -> Flow:
         """The model, if it is a density model."""
         if not isinstance(self.model, Flow) or len(self.model.shape) != 3:
-            raise ValueError(
-                f"{self.name} is a {self.model.kind}, and this command is for density models of "
-                "images; for classifiers there are train, evaluate, verify, predict, explain, info "
-                "and report, for tables train, sample, score, evaluate, info and report"
+            words = (
+                "this command is for density models of images; for classifiers there are verify, "
             )
+            words += "predict and explain, for tables sample, score, evaluate and report"
+            raise ValueError(f"{self.name} is a {self.model.kind}, and {words}")
         return self.model
 
     @property
     def classifier(self) -> Classifier:
         """The model, if it is a classifier that has an inverse."""
-        if isinstance(self.model, Flow) or len(self.model.shape) != 3:
-            raise ValueError(f"{self.name} is a density model, where a classifier is expected")
         if not isinstance(self.model, Classifier):
-            words = "take an invertible classifier, such as mnist-classifier"
-            raise ValueError(f"{self.name} is a ResNet, which has no inverse; {words}")
+            kinds = {"flow": "density model", "resnet": "ResNet, which has no inverse"}
+            words = f"{self.name} is a {kinds.get(self.model.kind, self.model.kind)}"
+            raise ValueError(f"{words}; take an invertible classifier, such as mnist-classifier")
         return self.model
 
     @property
@@ -52,6 +52,16 @@ class OpenModel:
         places = (Path(self.name).expanduser(), self.folder, self.folder.parent)
         marks = ("run.json", "metrics.jsonl")
         return next((p for p in places if any((p / mark).is_file() for mark in marks)), None)
+
+    def label_of(self, name: str | None, option: str = "--label") -> int | None:
+        """The number of a class of the model, by that number or its name; None is any."""
+        names = self.class_names()
+        numbers = {str(k): k for k in range(len(names))} | {name: k for k, name in enumerate(names)}
+        if name is None or name in numbers:
+            return numbers.get(name or "")
+        known = f"{len(names)} classes, 0 to {len(names) - 1} ({', '.join(names[:20])})"
+        words = known if names else f"no classes: leave {option} out"
+        raise ValueError(f"{option} {name}: {self.name} has {words}")
 
     @property
     def label(self) -> str:
@@ -100,6 +110,9 @@ class OpenModel:
 
 def open_model(name: str, device: str = "auto") -> OpenModel:
     """The model of that name or in that place, on a device."""
+    if name in RECIPES and name not in SHIPPED and not Path(name).exists():
+        words = f"mintnet train {name}, then name its run folder, such as runs/{name}"
+        raise ValueError(f"{name} is a preset, and no trained model of the package: {words}")
     folder = locate(name)
     model = Model.load(folder).to(pick_device(device)).requires_grad_(False)
     return OpenModel(name, folder, model, read_config(folder))
@@ -107,15 +120,9 @@ def open_model(name: str, device: str = "auto") -> OpenModel:
 
 def pick_device(name: str) -> torch.device:
     """The device of that name, checked to be there."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = torch.device("meta")
-    if device.type not in ("cpu", "cuda"):  # others lack float64, or operations of the solvers
-        raise ValueError(f"unknown device {name!r}; expected cpu, cuda or auto")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device.type == "cuda" and (device.index or 0) >= count:
-        raise ValueError(f"--device {name}: there is no such GPU here; use --device cpu")
-    return device
+    known = ["cuda", *(f"cuda:{index}" for index in range(count))] if count else []
+    known.append("cpu")  # others lack float64, or operations of the solvers
+    if name not in ("auto", *known):
+        raise ValueError(f"--device {name}: expected auto or what is here, {', '.join(known)}")
+    return torch.device(known[0] if name == "auto" else name)

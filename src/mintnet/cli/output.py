@@ -5,22 +5,22 @@ import io
 import json
 import math
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from mintnet.figures import save_picture
 from mintnet.files import is_special, write_bytes
+from mintnet.training.output import Progress
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 """What pictures of images can be written as."""
+Tasks = Progress
 
 
 def console() -> Console:
@@ -73,6 +73,13 @@ def output_place(
     return path
 
 
+def new_folder(path: Path) -> Path:
+    """The path of a folder to write into, checked to be new or empty."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ValueError(f"{path} is there already and not empty; name another folder")
+    return path
+
+
 def write(out: Console, path: Path, content: Any, about: str = "") -> Path:
     """Write bytes, figures or a picture, whole or not at all; print the name and words about it."""
     path = path.expanduser()
@@ -95,33 +102,6 @@ def to_csv(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> bytes:
 def to_json(figures: dict[str, Any]) -> bytes:
     """Figures as JSON; what is not a number becomes null."""
     return json.dumps(_plain(figures), indent=1, ensure_ascii=False).encode() + b"\n"
-
-
-class Tasks(Progress):
-    """One task after another: a bar on a terminal, elsewhere plain lines every few seconds."""
-
-    SECONDS = 5.0
-
-    def __init__(self, out: Console) -> None:
-        columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-        super().__init__(*columns, console=out, transient=True, disable=not out.is_terminal)
-
-    def __call__(self, words: str) -> Callable[[int, int], None]:
-        """Begin a task; gives what to call with how much is done and how much there is."""
-        for old in self.task_ids:
-            self.remove_task(old)
-        task, told = self.add_task(words, total=None), time.monotonic()
-        if self.disable:
-            self.console.print(words, style="dim", markup=False)
-
-        def progress(done: int, total: int) -> None:
-            nonlocal told
-            self.update(task, completed=done, total=total)
-            if self.disable and time.monotonic() - told > self.SECONDS and done < total:
-                told, share = time.monotonic(), f"{100 * done / total:.0f} %"
-                self.console.print(f"{words}: {share}", style="dim", markup=False)
-
-        return progress
 
 
 def _plain(value: Any) -> Any:

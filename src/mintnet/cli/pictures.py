@@ -16,7 +16,16 @@ from mintnet.analysis.restore import restore
 from mintnet.analysis.score import STATISTICS, Reference, has_map, score
 from mintnet.cli.command import Count, File, Folder, ModelCommand, Name, Whole
 from mintnet.cli.model import OpenModel
-from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_table, to_csv, write
+from mintnet.cli.output import (
+    PICTURES,
+    Tasks,
+    console,
+    new_folder,
+    output_place,
+    print_table,
+    to_csv,
+    write,
+)
 from mintnet.data.folder import open_picture, pictures
 from mintnet.figures import image_grid
 from mintnet.figures.report import Shown, score_page
@@ -46,12 +55,13 @@ class Score(ModelCommand, then="open {page} in a browser"):
         if not 0 < self.rate < 1:
             raise ValueError(f"--rate lies between 0 and 1; got {self.rate:g}")
         out, opened = console(), self.open()
-        flow, folder = opened.flow, self.out or output_place(None, f"{opened.label}-scores")
-        if folder.is_dir() and any(folder.iterdir()):
-            raise ValueError(f"{folder} is there already and not empty; name another folder")
+        flow, place = opened.flow, self.out or output_place(None, f"{opened.label}-scores")
+        folder = new_folder(place)
         places = [folder / f"scores.{kind}" for kind in ("csv", "json", "html")]
         sheet, data, page = (output_place(place, "") for place in places)
-        paths = [path for given in self.pictures for path in _files(given)]
+        paths = [path for given in self.pictures for path in picture_files(given)]
+        if not paths:
+            raise ValueError("there are no pictures to score: name files, or folders with some")
         rows, failed = list[dict[str, Any]](), dict[str, str]()
         oddest = list[tuple[float, int, Shown]]()
         with Tasks(out) as task:
@@ -77,7 +87,7 @@ class Score(ModelCommand, then="open {page} in a browser"):
         for name, why in failed.items():
             out.print(f"[red]left out[/] {escape(name)}: {escape(why)}")
         if not rows:
-            raise ValueError("there are no pictures to score: name files, or folders with some")
+            raise ValueError(f"none of {len(failed)} pictures could be read")
         words = f"{sum(row['odd'] for row in rows):,} of {len(rows):,} are odd at a rate of false "
         words += f"alarms of {100 * self.rate:g} %"
         if not has_map(flow.given(flow.context(None, 1))):
@@ -103,7 +113,7 @@ class Score(ModelCommand, then="open {page} in a browser"):
         if self.reference is None:
             reference = Reference.stored(flow)
         else:
-            batches = [images for _, images in _read(_files(self.reference), opened, failed)]
+            batches = [images for _, images in _read(picture_files(self.reference), opened, failed)]
             if not batches:
                 raise ValueError(f"--reference {self.reference} holds no picture that can be read")
             images = torch.cat(batches)
@@ -117,7 +127,8 @@ class Score(ModelCommand, then="open {page} in a browser"):
         return reference
 
 
-def _files(given: Path) -> list[Path]:
+def picture_files(given: Path) -> list[Path]:
+    """A file, or all pictures in a folder."""
     path = given.expanduser()
     if not path.exists():
         raise ValueError(f"there is no picture and no folder {given}")
@@ -153,7 +164,7 @@ class Restore(ModelCommand, then="mintnet studio {model}, to paint masks with a 
     # More are better: gradients of each chain (200), or of one layer, particles a sample (16).
     steps: Whole = None
     seed: int = 0  # Of what is drawn.
-    label: Whole = None  # The class, of a class-conditional model; any if not given.
+    label: Name = None  # Name or number of the class, if the model has them; any if not given.
     data: Folder = None  # Folder with the data set's files, for places in it.
     out: File = None  # The picture; restored.png if not given, numbered if that is taken.
 
@@ -166,7 +177,8 @@ class Restore(ModelCommand, then="mintnet studio {model}, to paint masks with a 
         shrink = 1 if self.zoom is None else 2
         image = opened.picture(self.image, self.data, shrink)
         options: dict[str, Any] = {"n": self.count, "seed": self.seed, "steps": self.steps}
-        options |= {"noise": self._sigma(), "zoom": self.zoom, "labels": self.label}
+        options |= {"noise": self._sigma(), "zoom": self.zoom}
+        options["labels"] = opened.label_of(self.label)
         with Tasks(out) as task:
             bar = task(f"sampling {self.count} pictures")
             found = restore(flow, image, mask, progress=bar, **options)
@@ -195,6 +207,10 @@ class Restore(ModelCommand, then="mintnet studio {model}, to paint masks with a 
 
 def read_mask(path: Path, shape: tuple[int, int, int]) -> Tensor:
     """What is white in a picture file, (H, W) bool."""
+    own = f"the model has {shape[2]} × {shape[1]}"
+    if not path.expanduser().is_file():
+        words = f"expected a picture, white where pixels are unknown; {own} of them"
+        raise ValueError(f"--mask {path}: there is no such file; {words}")
     try:
         with open_picture(path.expanduser()) as file:
             width, height = file.size
@@ -202,5 +218,4 @@ def read_mask(path: Path, shape: tuple[int, int, int]) -> Tensor:
                 return torch.from_numpy(np.array(file.convert("L"))) > 127
     except Exception as error:  # decoders of damaged pictures raise nearly anything
         raise ValueError(f"--mask {path} is not a picture that can be read ({error})") from None
-    own = f"the model has {shape[2]} × {shape[1]}"
     raise ValueError(f"--mask {path} has {width} × {height} pixels; {own}")

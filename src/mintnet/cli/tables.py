@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mintnet.analysis.overview import Headline, Overview
 from mintnet.cli.command import Command, Count, File, Model
 from mintnet.cli.model import open_model
-from mintnet.cli.output import console, output_place, to_csv, write
+from mintnet.cli.output import console, new_folder, output_place, to_csv, write
 from mintnet.cli.train import RUN, write_page
 from mintnet.figures.style import LIGHT, saved, styled_figure
 from mintnet.models import TableModel
@@ -91,9 +91,7 @@ class Train(Command, then="mintnet sample {run} --out new.csv, or mintnet report
     seed: int = 0  # Of all that is drawn; the same seed and table give the same model.
 
     def run(self) -> dict[str, Any]:
-        folder = self.run_folder or Path("runs", self.table.stem)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ValueError(f"{folder} is there already and not empty; name another folder")
+        folder = new_folder(self.run_folder or Path("runs", self.table.stem))
         names, rows = read_table(self.table)
         check_rows(rows, names)
         out, size = console(), f"{len(rows):,} rows of {len(names)} columns"

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import is_dataclass, make_dataclass
+from dataclasses import asdict, is_dataclass, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 import torch
 import tyro
@@ -52,12 +52,15 @@ class Train(Command, then="mintnet report {run}"):
 
     @staticmethod
     def for_arguments(arguments: Sequence[str]) -> type["Train"]:
-        """The command with all options, showing the values of the preset in the arguments."""
+        """The command with the values of the preset in the arguments, and in help its options."""
         preset = next((word for word in arguments if word in RECIPES), "")
         recipe = RECIPES[preset] if preset else Recipe("")
+        kinds = [recipe, replace(recipe, pairs=(1,))] if preset == "folder" else [recipe]
+        hidden = preset and not {"-h", "--help"}.isdisjoint(arguments)
         groups: dict[str, list[Any]] = {}
         for name, entry in OPTIONS.items():
-            groups.setdefault(entry.metadata["group"], []).append(_option(name, recipe))
+            if not (hidden and all(kind.refusal(name) for kind in kinds)):
+                groups.setdefault(entry.metadata["group"], []).append(_option(name, recipe))
         fields, flat = groups.pop("run"), tyro.conf.OmitArgPrefixes
         for group, options in groups.items():
             kind: Any = make_dataclass(group, options)
@@ -69,7 +72,7 @@ class Train(Command, then="mintnet report {run}"):
     def run(self) -> dict[str, Any]:
         groups = [value for value in vars(self).values() if is_dataclass(value)]
         options = {n: v for group in (self, *groups) for n, v in vars(group).items()}
-        given = {n: v for n, v in options.items() if n in OPTIONS and v is not False}
+        given = {name: value for name, value in options.items() if name in OPTIONS}
         out, folder = console(), self.run_folder or Path("runs", self.preset)
         bar = training.Progress(out)
         found = training.train(self.preset, folder, resume=self.resume, progress=bar, **given)
@@ -83,29 +86,20 @@ class Train(Command, then="mintnet report {run}"):
 
 
 def _option(name: str, recipe: Recipe) -> tuple[str, Any, Any]:
-    """A field of the command for a field of the recipe: None, or False for a flag, is not given."""
+    """A field of the command for a field of the recipe; None is not given."""
     about, value, kind = OPTIONS[name].metadata, getattr(recipe, name), TYPES[name]
-    options: dict[str, Any] = {"help": about["help"]}
-    options["aliases"] = [about["alias"]] if about["alias"] else None
-    if kind is bool:
-        options["help_behavior_hint"] = "(on in this preset)" if value else "(default: off)"
-        return name, Annotated[bool, tyro.conf.arg(**options)], False
-    words = about["shown"] if value is None else value
+    words, many = about["shown"] if value is None else value, "tuple" in str(kind)
     if isinstance(value, tuple):
         words = " ".join(map(str, value)) or "none"
-    hint = f"(default: {words})"
-    arg = tyro.conf.arg(help_behavior_hint=hint, metavar=_metavar(kind), **options)
+    elif kind is bool:
+        words = "on" if value else "off"
+    arg = tyro.conf.arg(
+        help=about["help"],
+        aliases=[about["alias"]] if about["alias"] else None,
+        help_behavior_hint=f"(default: {words})",
+        metavar=("FLOAT ..." if "float" in str(kind) else "INT ...") if many else None,
+    )
     return name, Annotated[kind | None, arg], None
-
-
-def _metavar(kind: Any) -> str:
-    """How a value is written: INT, FLOAT, TEXT, a list of them, or the choices."""
-    if get_origin(kind) is Literal:
-        return "{" + ",".join(get_args(kind)) + "}"
-    inner = [part for part in get_args(kind) if part is not type(None)]
-    if get_origin(kind) is tuple:
-        return f"{_metavar(inner[0])} ..."
-    return _metavar(inner[0]) if inner else {int: "INT", float: "FLOAT"}.get(kind, "TEXT")
 
 
 class Evaluate(DataOptions, Command, then="mintnet report {model}"):
@@ -135,8 +129,9 @@ class Evaluate(DataOptions, Command, then="mintnet report {model}"):
         flow = isinstance(opened.model, Flow)
         if flow and self.out is not None:
             raise ValueError("--out is for classifiers; a density model has no picture here")
-        if not flow and self.draws != 1:
-            raise ValueError(f"{self.model} is a classifier without noise: --draws has no meaning")
+        if not flow and (self.draws, self.bound) != (1, "mean"):
+            words = "--draws and --bound have no meaning; leave them out"
+            raise ValueError(f"{self.model} is a classifier without noise: {words}")
         if not flow:
             self.out = output_place(self.out, "evaluation.png", [".png"])
         data = self.images(opened, self.count)
@@ -156,7 +151,7 @@ class Evaluate(DataOptions, Command, then="mintnet report {model}"):
             console().print(words, markup=False)
         with true_float32():  # as `evaluate` computes
             where = machine(torch.device("cuda" if devices.cuda else "cpu"))
-        return {**result.to_dict(), "machine": where}
+        return {**asdict(result), "machine": where}
 
     def _classifier(self, opened: OpenModel, data: ImageData, devices: Devices) -> dict[str, Any]:
         assert isinstance(opened.model, ImageClassifier) and self.out is not None

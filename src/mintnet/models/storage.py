@@ -3,6 +3,8 @@
 import json
 import math
 import zipfile
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +36,11 @@ SAVED |= {"validation": float | None, "data": dict | str | None}
 """What config.json says whatever the kind of the model."""
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name, with the known one that is most like it."""
+    return "".join(f"; did you mean {near}?" for near in get_close_matches(name, list(known), 1))
+
+
 def locate(name: str | Path) -> Path:
     """The folder of a run (its last weights), a saved model, a shipped or a hub's model."""
     path = Path(name).expanduser()
@@ -52,6 +59,7 @@ def locate(name: str | Path) -> Path:
     raise ModelFileError(
         f"{empty if path.is_dir() else f'no model {name}'}: expected a run folder, a saved model "
         f"folder, the name of a shipped model ({', '.join(SHIPPED)}) or user/model of the hub"
+        + did_you_mean(str(name), SHIPPED)
     )
 
 

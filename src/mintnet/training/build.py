@@ -1,6 +1,8 @@
 """The model of a recipe: fresh weights, or those of ``--init``."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,9 +18,11 @@ from mintnet.models.resnet import ResNet, ResNetConfig
 from mintnet.models.storage import locate, read_config
 from mintnet.training.data import stream
 from mintnet.training.folder import RunError
+from mintnet.training.output import Progress
 from mintnet.training.recipe import NETWORK, Recipe, data_and_kind, flag
 from mintnet.training.step import ClassificationTask, DensityTask, Task, check_labels
 
+FIRST = 250  # images that deep models are started from
 PEAK = 0.1  # where one grey level has a larger share of the pixels, deep models equalize the levels
 FOLDERS = ", or put each picture of a folder into a subfolder that is its label"
 
@@ -46,22 +50,40 @@ def options_of_model(preset: str, given: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in taken.items() if given.get(name) is None}
 
 
-def build_task(recipe: Recipe, data: ImageData) -> Task:
-    """The model of a recipe for these images with its loss, on the CPU."""
+def build_task(
+    recipe: Recipe,
+    data: ImageData,
+    progress: Progress | None = None,
+    weights: Mapping[str, Any] | None = None,
+) -> Task:
+    """The model of a recipe for these images with its loss, on the CPU.
+
+    With ``weights`` of a checkpoint, which will replace its own, it is not started from images.
+    """
     chosen = {name: getattr(recipe, name) for name in NETWORK[recipe.kind]}
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    build: Any = {"flow": _paper, "deep": _deep}.get(recipe.kind, _classifier)
+    deep = partial(_deep, weights=weights)
+    build: Any = {"flow": _paper, "deep": deep}.get(recipe.kind, _classifier)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(recipe.seed, "weights"))
         model: Flow | ImageClassifier = build(recipe, data, chosen)
     if (model.shape, model.levels) != (data.shape, data.levels):
         wanted = f"{recipe.preset} takes images of shape {model.shape} with {model.levels} levels"
         raise ValueError(f"{wanted}; got {data.shape} with {data.levels}")
-    if recipe.init is not None:
+    if weights is None and recipe.init is not None:
         start = Model.load(recipe.init)
         if unlike := _differences(start, model):
             raise RunError(f"{recipe.init} holds another network: {unlike}")
         model.load_state_dict(model.state_dict() | start.state_dict())
+    elif weights is None and isinstance(model, Flow) and isinstance(model.net, DeepNet):
+        images = data.images[:FIRST]
+        (progress or Progress())(f"starting the network from {len(images)} images")
+        if isinstance(model.pixels, Equalize):
+            model.pixels.initialize(images)
+        noisy = model.dequantize(images, recipe.seed)  # or levels would seem to have no width
+        labels = data.labels[:FIRST] if recipe.labels and data.labels is not None else None
+        context = model.context(labels, len(images))
+        model.net.initialize(model.pixels.transform(noisy)[0], context)
     if recipe.precision == "float64":
         model.double()
     if isinstance(model, Flow):
@@ -76,27 +98,22 @@ def _paper(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
     return Flow(replace(config, **chosen), lam, data.levels, recipe.centre or 0.0)
 
 
-def _deep(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
-    """Mixture layers, started from the first 250 images."""
-    labels, images = data.labels if recipe.labels else None, data.images[:250]
+def _deep(
+    recipe: Recipe, data: ImageData, chosen: dict[str, Any], weights: Mapping[str, Any] | None
+) -> Flow:
+    labels, images = data.labels if recipe.labels else None, data.images[:FIRST]
     if recipe.labels and labels is None:
         raise RunError(f"{data.name} has no labels; leave out --labels{FOLDERS}")
     classes = 0 if labels is None else len(data.classes) or int(labels.max()) + 1
     config = DEEP_PRESETS.get(recipe.preset) or pictures_config(data.shape, chosen)
     config = replace(config, **chosen, classes=classes)
-    if recipe.init is None:
+    if weights is not None:
+        equalized = "pixels.log_shares" in weights
+    elif recipe.init is None:
         equalized = int(images.flatten().int().bincount().max()) > PEAK * images.numel()
     else:
         equalized = read_config(locate(recipe.init)).get("input") == "equalized"
-    flow = Flow(config, None, data.levels, equalized=equalized)
-    context = None if labels is None else flow.context(labels[:250], len(images))
-    assert isinstance(flow.net, DeepNet)
-    if flow.shape == data.shape:
-        if isinstance(flow.pixels, Equalize):
-            flow.pixels.initialize(images)
-        noisy = flow.dequantize(images, recipe.seed)  # or levels would seem to have no width
-        flow.net.initialize(flow.pixels.transform(noisy)[0], context)
-    return flow
+    return Flow(config, None, data.levels, equalized=equalized)
 
 
 def _classifier(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> ImageClassifier:

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from mintnet.data import NAMES, ImageData, load, mnist_slice
 from mintnet.models.noise import uniform_noise
+from mintnet.models.storage import did_you_mean
 from mintnet.training.folder import RunError
 from mintnet.training.recipe import Recipe, data_and_kind
 
@@ -101,9 +102,11 @@ def images_for(
     own = facts.get("name") or data_and_kind(str(config.get("preset") or ""))[0] or None
     name, version = own if name is None else name, facts.get("version")
     if name not in NAMES:
-        told = "it does not say which data set" if name is None else f"it says {name!r}"
+        told = "does not say on which images it was trained" if name is None else f"has no {name!r}"
         choices = f"name them with --data-set, one of {', '.join(NAMES)}"
-        raise RunError(f"{model}: on which images was it trained? {told}; {choices}")
+        raise RunError(f"{model} {told}; {choices}{did_you_mean(name or '', NAMES)}")
+    if name == "digits" and data is not None:
+        raise RunError(f"the digits come with the package: leave --data {data} out")
     if name == own:
         data = data or facts.get("folder")
     if name == "mnist" and split == "test" and data is None:

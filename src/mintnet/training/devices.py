@@ -100,6 +100,14 @@ def chosen_precision(precision: str, devices: Devices) -> str:
     return "bf16" if devices.bf16 else "float32"
 
 
+def why_not_compiled() -> str:
+    """What keeps steps from being compiled on this machine; empty where nothing does."""
+    if not has_triton():
+        return "not compiled: Triton is not installed, or this GPU is too old for it"
+    compiler = any(map(shutil.which, (os.environ.get("CC") or "gcc", "gcc", "clang")))
+    return "" if compiler else "not compiled: there is no C compiler, which Triton needs"
+
+
 def fast_path(
     task: Task, precision: str, devices: Devices, plain: bool = False
 ) -> tuple[FastPath | None, str]:
@@ -117,11 +125,7 @@ def fast_path(
         return None, no + why
     if not devices.cuda:
         return FastPath(dtype=torch.bfloat16, compiled=False), "fast path in bf16"
-    slow = ""
-    if not has_triton():
-        slow = "not compiled: Triton is not installed, or this GPU is too old for it"
-    elif not any(map(shutil.which, (os.environ.get("CC") or "gcc", "gcc", "clang"))):
-        slow = "not compiled: there is no C compiler, which Triton needs"
+    slow = why_not_compiled()
     path = FastPath(dtype=torch.bfloat16 if half else torch.float32, compiled=not slow)
     return path, f"fast path in {precision}, {slow or 'compiling takes a minute'}"
 

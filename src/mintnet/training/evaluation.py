@@ -1,7 +1,7 @@
 """How good a model is on a whole set of images: bits per dimension, or accuracy."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,9 +27,6 @@ class Evaluation:
     draws: int
     seed: int
     bound: str = "mean"
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from mintnet.training.data import Order, stream
 from mintnet.training.devices import SMALL, is_first_process
 from mintnet.training.folder import OTHER, RunError, RunFolder
 from mintnet.training.optimizers import learning_rate
-from mintnet.training.output import Progress, Sampler
+from mintnet.training.output import Progress, Sampler, figures_in_words
 from mintnet.training.recipe import Recipe
 from mintnet.training.step import Batch, Outcome, Step, Task
 
@@ -129,9 +129,9 @@ class Run:
         self.progress.note(f"{size}; {steps} on {fabric.device}")
         if some := len(order.held) - len(self.validated):
             self.progress.note(f"{some:,} held-out images are left out of validation: it is slow")
-        self.progress.start(self.at.step, total)
         if lacks_samples(self.folder, recipe, self.at.step, total):
             self._sample()
+        self._report = self.progress("training")
         for number in range(self.at.step, total):
             began, rate = time.perf_counter(), learning_rate(recipe, number, total)
             places = order(number).tensor_split(fabric.world_size)[fabric.global_rank]
@@ -180,25 +180,30 @@ class Run:
             for name in self.task.figures:
                 sums[name] = sums.get(name, 0.0) + outcome.means[name] * size
             self.at.seen, self.at.left_out = self.at.seen + size, 0
-        self.progress.step(self.at.step, self._shown())
+        shown, step = figures_in_words(self._shown() | self._validated_shown()), self.at.step
+        self._report(step, self.total, f"step {step:,}/{self.total:,}  {shown}")
 
     def _shown(self) -> dict[str, float]:
         means = {name: total / self.at.seen for name, total in self.at.sums.items()}
         return {**means, "images/s": self.at.seen / max(self.at.seconds - self.at.since, 1e-9)}
 
+    def _validated_shown(self) -> dict[str, float]:
+        return {f"validation {name}": value for name, value in self.validation.items()}
+
     def _end_epoch(self) -> None:
-        shown = dict(self.train)
         if len(self.order.held):
             self.validation = self._validate()
             self._write("validation", {**self.validation, "images": len(self.validated)})
-            shown |= {f"validation {k}": v for k, v in self.validation.items()}
             figure = self.validation[self.task.figures[0]]
             # of equals the newest: a share of mistakes takes few values
             if math.isfinite(figure) and (self.at.best is None or figure <= self.at.best):
                 self.at.best, self.at.best_step = figure, self.at.step
                 self._save_model("best")
-        epoch, epochs = (-(-step // self.order.per_epoch) for step in (self.at.step, self.total))
-        self.progress.epoch(epoch, epochs, shown)
+        if self.progress.plain:
+            epoch, epochs = (-(-n // self.order.per_epoch) for n in (self.at.step, self.total))
+            shown = figures_in_words(self.train | self._validated_shown())
+            left = self.progress.left if self.at.step < self.total else ""
+            self.progress.note(f"epoch {epoch}/{epochs}  {shown}  {left}".rstrip())
 
     @torch.no_grad()
     def _validate(self) -> dict[str, float]:

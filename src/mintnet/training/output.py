@@ -1,70 +1,75 @@
-"""What a run shows while it trains: its progress on a terminal or in a file, grids of samples."""
+"""What is shown while something long is computed: its progress, and grids of samples."""
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from torch import Tensor
 
 from mintnet.models.flow import Flow
 
-FIRST, LATER = 5.0, 30.0  # seconds to the first plain line within an epoch, and between later ones
+FIRST, LATER = 5.0, 30.0  # seconds to the first plain line of a task, and at most between others
 COUNT = 64
 SEED = 1  # the same z each time, so that grids can be compared
 SHARE, LEAST = 0.1, 5.0  # of training time that samples may take, and seconds in any case
 
 
-class Progress:
-    """A bar with the figures on a terminal; elsewhere a line for each epoch and half minute.
-
-    Examples:
-        >>> import sys
-        >>> progress = Progress(Console(file=sys.stdout, width=60, force_terminal=False))
-        >>> progress.epoch(1, 3, {"bpd": 2.5, "images/s": 900.0})
-        epoch 1/3  bpd 2.500  images/s 900
-    """
+class Progress(Bar):
+    """One task after another: a bar on a terminal, elsewhere plain lines with the time to go."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(quiet=True)
-        ends = MofNCompleteColumn(), "{task.fields[figures]}", TimeRemainingColumn()
-        self.plain = not self.console.is_terminal
-        self._bar = Bar("training", BarColumn(), *ends, console=self.console, disable=self.plain)
-        self._validation: dict[str, float] = {}
+        console = console or Console(quiet=True)
+        columns = "{task.description}", BarColumn(), "{task.fields[figures]}", TimeRemainingColumn()
+        self.plain = console.quiet or not console.is_terminal
+        super().__init__(*columns, console=console, transient=True, disable=self.plain)
+        self.left, self._due, self._wait = "", 0.0, FIRST
 
-    def start(self, step: int, total: int) -> None:
-        self._first, self._total, self._began = step, total, time.monotonic()
-        self._due = self._began + FIRST
-        self._task = self._bar.add_task("", total=total, completed=step, figures="")
-        self._bar.start()
+    def __call__(self, words: str) -> Callable[..., None]:
+        """Begin a task; gives what to call with how much is done, how much there is, and figures.
 
-    def step(self, step: int, figures: dict[str, float]) -> None:
-        now, since = time.monotonic(), step - self._first - 2
-        if since <= 0:  # the first two steps are slower
-            self._began = now
-        if not self.plain:
-            words = _line({**figures, **self._validation})
-            self._bar.update(self._task, completed=step, figures=words)
-        elif now > self._due and since > 2:
-            left = timedelta(seconds=round((now - self._began) / since * (self._total - step)))
-            self.note(f"step {step}/{self._total}  {_line(figures)}  {left} to go")
-
-    def epoch(self, epoch: int, epochs: int, figures: dict[str, float]) -> None:
+        Where less is done than before, the next part of the task has begun.
+        """
+        for old in self.task_ids:
+            self.remove_task(old)
+        task = self.add_task(words, total=None, figures="")
+        self.start()
         if self.plain:
-            self.note(f"epoch {epoch}/{epochs}  {_line(figures)}")
-        self._validation = {n: x for n, x in figures.items() if n.startswith("validation")}
+            self.note(words)
+        self.left, self._wait = "", FIRST
+        self._due = time.monotonic() + FIRST
+        part, calls, share, began, name = 1, 0, 0.0, (0.0, 0), words
+
+        def progress(done: int, total: int, figures: str = "") -> None:
+            nonlocal part, calls, share, began, name
+            if done < share * total:
+                part, calls, name = part + 1, 0, f"{words}, part {part + 1}"
+                self.reset(task, description=name)
+            now, calls, share = time.monotonic(), calls + 1, done / total
+            if calls <= 2:  # the first two are slower
+                began = now, done
+            elif done > began[1]:
+                seconds = (now - began[0]) / (done - began[1]) * (total - done)
+                self.left = f"{timedelta(seconds=round(seconds))} to go"
+            self.update(task, completed=done, total=total, figures=figures)
+            if self.plain and now > self._due and done < total:
+                self.note("  ".join(filter(None, (f"{name}: {share:.0%}", figures, self.left))))
+
+        return progress
 
     def note(self, text: str) -> None:
-        self._due = time.monotonic() + LATER
+        """A line of its own; the next one of a task comes later."""
+        self._wait = min(2 * self._wait, LATER)
+        self._due = time.monotonic() + self._wait
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def stop(self) -> None:
-        self._bar.stop()
 
-
-def _line(figures: dict[str, float]) -> str:
+def figures_in_words(figures: dict[str, Any]) -> str:
+    """Names and numbers on a line."""
     return "  ".join(f"{n} {x:.0f}" if x >= 100 else f"{n} {x:.3f}" for n, x in figures.items())
 
 

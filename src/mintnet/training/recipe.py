@@ -2,6 +2,7 @@
 # ruff: noqa: RUF009 - `option` makes a field
 
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
 from mintnet.models.base import Config
@@ -9,6 +10,7 @@ from mintnet.models.classifier import CLASSIFIERS
 from mintnet.models.deep import DEEP_PRESETS
 from mintnet.models.flow import LAMBDAS
 from mintnet.models.mintnet import PRESETS
+from mintnet.models.storage import did_you_mean
 from mintnet.training.folder import OTHER, RunError
 
 NETWORK: dict[str, tuple[str, ...]] = {
@@ -112,26 +114,40 @@ class Recipe(Config):
 
     def check_more(self) -> None:
         if self.muon and self.weight_decay:
-            raise ValueError("there is no weight decay with Muon; leave out one of the two")
+            raise ValueError("Muon has no weight decay: give --no-muon or --weight-decay 0")
 
     @staticmethod
     def of(preset: str, **given: Any) -> "Recipe":
         """The preset's recipe with the options that are given; None means not given."""
         given = {name: value for name, value in given.items() if value is not None}
         if preset not in RECIPES:
-            raise ValueError(f"unknown preset {preset!r}; choose one of {', '.join(RECIPES)}")
+            known = f"choose one of {', '.join(RECIPES)}{did_you_mean(preset, RECIPES)}"
+            if Path(preset).is_dir():
+                known = f"for a folder of pictures, say mintnet train folder --data {preset}"
+            raise ValueError(f"unknown preset {preset!r}; {known}")
         if unknown := sorted(given.keys() - OPTIONS.keys()):
-            raise ValueError(f"unknown option {unknown[0]!r}; expected one of {', '.join(OPTIONS)}")
+            words = f"expected one of {', '.join(OPTIONS)}{did_you_mean(unknown[0], OPTIONS)}"
+            raise ValueError(f"unknown option {unknown[0]!r}; {words}")
         recipe = replace(RECIPES[preset], **given)
         for name, value in given.items():
-            kinds = [other for other in NETWORK if name in NETWORK[other] + OWN[other]]
-            if value and kinds and recipe.kind not in kinds:
-                words = f"{preset} is {KINDS[recipe.kind]} and has no {flag(name)}"
-                owners = " and ".join(KINDS[kind] for kind in kinds)
-                raise RunError(f"{words}, which is for {owners}; leave it out")
+            if value and (words := recipe.refusal(name)):
+                raise RunError(f"{preset} {words}; leave {flag(name)} out")
         if "milestones" in given and recipe.schedule != "step":
             raise ValueError(f"milestones belong to --schedule step; this is {recipe.schedule}")
         return recipe
+
+    def refusal(self, name: str) -> str:
+        """Why this run cannot take an option; empty where it can."""
+        data, _ = data_and_kind(self.preset)
+        if name == "data" and data == "digits":
+            return "needs no files: its images come with the package"
+        if name in ("size", "grey") and data != "folder":
+            return "has images of one shape; other sizes and grey are for the preset folder"
+        kinds = [other for other in NETWORK if name in NETWORK[other] + OWN[other]]
+        if not kinds or self.kind in kinds:
+            return ""
+        owners = " and ".join(KINDS[kind] for kind in kinds)
+        return f"is {KINDS[self.kind]} and has no {flag(name)}, which is for {owners}"
 
     def resumed(self, run: str, preset: str, **given: Any) -> "Recipe":
         """This recipe for a run that goes on; only what is `FREE` may differ."""
@@ -165,12 +181,7 @@ FREE |= {"data", "epochs", "max_steps"}  # what may differ when a run is resumed
 
 
 def data_and_kind(preset: str) -> tuple[str, str]:
-    """The data set of a preset, and the kind of model: flow, deep, classifier or resnet.
-
-    Examples:
-        >>> data_and_kind("mnist-classifier"), data_and_kind("digits")
-        (('mnist', 'classifier'), ('digits', 'flow'))
-    """
+    """The data set of a preset, and the kind of model: flow, deep, classifier or resnet."""
     data, _, kind = preset.rpartition("-")
     return (data, kind) if kind in NETWORK else (preset, "deep" if preset == "folder" else "flow")
 

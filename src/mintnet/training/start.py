@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from mintnet.data import ImageData, load
-from mintnet.files import clear_scraps
+from mintnet.files import clear_scraps, sha256
 from mintnet.models import Flow
-from mintnet.models.base import Model
-from mintnet.models.storage import FEWEST, save_scores
+from mintnet.models.storage import FEWEST, SCORES, WEIGHTS, save_scores
 from mintnet.schema import check
 from mintnet.training import devices as places
 from mintnet.training.build import build_task, options_of_model
@@ -22,6 +21,7 @@ from mintnet.training.folder import OTHER, RunError, RunFolder, explained_errors
 from mintnet.training.loop import Run, lacks_samples
 from mintnet.training.output import Progress
 from mintnet.training.recipe import Recipe, data_and_kind
+from mintnet.training.step import ClassificationTask, DensityTask
 
 
 def train(
@@ -76,19 +76,19 @@ def _train(
         recipe = _extended(folder, recipe, order.per_epoch, saved, facts)
     devices = places.Devices(recipe.devices, recipe.nodes, recipe.accelerator)
     precision: Any = places.chosen_precision(recipe.precision, devices)
-    recipe = replace(recipe, precision=precision)
-    try:
-        task = build_task(replace(recipe, init=None) if state else recipe, data)
-    except ValueError as error:
-        raise RunError(f"{folder.run_json}: recipe: {error}" if saved else str(error)) from error
-    task.fast, path = places.fast_path(task, recipe.precision, devices, recipe.plain)
+    recipe, density = replace(recipe, precision=precision), recipe.kind in ("flow", "deep")
     total, begun = recipe.steps(order.per_epoch), state["step"] if state else 0
-    figures: dict[str, Any] = {"preset": preset, "run": str(folder.path), "train": {}}
-    figures |= {"figure": task.figures[0], "epochs": -(-total // order.per_epoch)}
-    figures |= {"resumed_from": begun if saved else None, "validation": {}}
+    figures: dict[str, Any] = {"train": {}, "validation": {}}
+    threads = recipe.threads or (1 if data.images[0].numel() <= places.SMALL else None)
     if state and begun >= total and not lacks_samples(folder, recipe, begun, total):
         progress.note(f"{folder.path} is finished: {begun} steps; --epochs extends it")
     else:
+        try:
+            task = build_task(recipe, data, progress, state and state["model"])
+        except ValueError as error:
+            where = f"{folder.run_json}: recipe: " if saved else ""
+            raise RunError(f"{where}{error}") from error
+        task.fast, path = places.fast_path(task, recipe.precision, devices, recipe.plain)
         mixed = recipe.precision == "bf16" and task.fast is None
         fabric = places.make_fabric(devices, mixed)  # refuses devices before a file is there
         _check_same_start(fabric, folder, [begun, total, facts["checksum"]])
@@ -102,17 +102,25 @@ def _train(
                 progress.note(f"going on with {folder.path} at step {begun} of {total}")
             for line in filter(None, (*_first_words(recipe, data, order, new=not saved), path)):
                 progress.note(line)
-        threads = recipe.threads or (1 if data.images[0].numel() <= places.SMALL else None)
         with places.computing(tf32=recipe.precision in ("tf32", "bf16"), threads=threads):
             run.fit()
-            if fabric.is_global_zero:
-                _keep_scores(folder, data.images[order.held], fabric.device)
         state = asdict(run.at)
-        figures |= {"train": run.train, "validation": run.validation}
-    figures |= {name: state[name] for name in ("seconds", "best", "best_step")}
-    figures |= {"steps": state["step"], "finished": state["step"] >= total}
-    left_out = sum(row["kind"] == "left out" for row in folder.metrics())
-    return {**figures, "steps_left_out": left_out}
+        figures = {"train": run.train, "validation": run.validation}
+    if density and places.is_first_process():
+        with places.computing(tf32=False, threads=threads):
+            _keep_scores(folder, data.images[order.held], devices, progress)
+    return {
+        "preset": preset,
+        "run": str(folder.path),
+        "resumed_from": begun if saved else None,
+        "epochs": -(-total // order.per_epoch),
+        "steps": state["step"],
+        "finished": state["step"] >= total,
+        "steps_left_out": sum(row["kind"] == "left out" for row in folder.metrics()),
+        "figure": (DensityTask if density else ClassificationTask).figures[0],
+        **{name: state[name] for name in ("seconds", "best", "best_step")},
+        **figures,
+    }
 
 
 def _load(recipe: Recipe, split: str) -> ImageData:
@@ -120,14 +128,28 @@ def _load(recipe: Recipe, split: str) -> ImageData:
     return load(name, split, recipe.data, size=recipe.size, grey=recipe.grey)
 
 
-def _keep_scores(folder: RunFolder, images: Tensor, device: torch.device) -> None:
-    """Scores of held-out images beside the weights, for `Flow.score`, if there are enough."""
-    images = images if device.type == "cuda" else images[:500]  # a CPU has no time for more
-    for place in (folder.last, folder.best):
-        model = Model.load(place).to(device) if len(images) >= FEWEST and place.exists() else None
-        if isinstance(model, Flow):
-            model.keep_scores(images)
-            save_scores(place, model.scores)
+def _keep_scores(
+    folder: RunFolder, images: Tensor, devices: places.Devices, progress: Progress
+) -> None:
+    """Scores of held-out images beside weights without, for `Flow.score`, if there are enough."""
+    images = images if devices.cuda else images[:500]  # a CPU has no time for more
+    wanting = [place for place in (folder.last, folder.best) if (place / WEIGHTS).is_file()]
+    wanting = [place for place in wanting if not (place / SCORES).is_file()]
+    known = dict[str, Any]()  # of equal weights: the same
+    if not wanting or len(images) < FEWEST:
+        return
+    try:
+        for place in wanting:
+            if (key := sha256(place / WEIGHTS)) not in known:
+                words = f"scores of {len(images):,} held-out images, which mintnet score needs"
+                progress(f"measuring the {words}: {place.name} weights")
+                flow = Flow.load(place).to("cuda" if devices.cuda else "cpu")
+                flow.keep_scores(images)
+                known[key] = flow.scores
+            save_scores(place, known[key])
+    except KeyboardInterrupt:
+        words = "the run is finished, but its scores of held-out images, which mintnet score needs"
+        raise KeyboardInterrupt(f"{words}, are missing; --resume measures them") from None
 
 
 def _recipe(
