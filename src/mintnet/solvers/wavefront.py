@@ -175,7 +175,7 @@ def _evaluate(
                 v = torch.baddbmm(part, own, v)
             case Operation.CONDITION:
                 if node not in given:
-                    outputs = node.part(v)
+                    outputs = node.part.finite(v)
                     same = (n for n in nodes if n.part is node.part and n.sources == node.sources)
                     given.update((n, outputs[n.output]) for n in same)
                 v, s = given[node], torch.zeros_like(given[node])
