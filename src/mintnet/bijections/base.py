@@ -17,6 +17,9 @@ from mintnet.precision import true_float32
 from mintnet.solvers import REALS, REMEDY, TOLERANCES, Solution, Solver, Status, verified
 from mintnet.solvers.solution import checked, own_scale, relative_residual
 
+ROUNDING = 1e-5
+"""A residual of a formula for the inverse from which on it is not blamed on rounding."""
+
 
 class Bijection(nn.Module, ABC):
     """An invertible map of samples of one shape.
@@ -77,13 +80,19 @@ class Bijection(nn.Module, ABC):
             self.tolerance_of(z.dtype, solver),
             self.domain_of(z.dtype),
             again=solver is None or solver.tolerance is None,
+            refine=lambda z, rows, near: self.rows(rows).seek(z, solver, near),
         )
 
-    def seek(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        """What `find` gives; samples outside of the image are not tried, and reported as such."""
+    def seek(
+        self, z: Tensor, solver: Solver | None = None, near: Solution | None = None
+    ) -> Solution:
+        """What `find` gives, or `refine` if a solution is near.
+
+        Samples outside of the image are not tried, and reported as such.
+        """
         image = self.image()
         within, remark = (z, "") if image is REALS else _within_image(z, *image)
-        found = self.find(within, solver)
+        found = self.refine(within, near, solver) if near else self.find(within, solver)
         if not remark:
             return found
         outside = ~within.flatten(1).isfinite().all(1) & z.flatten(1).isfinite().all(1)
@@ -154,6 +163,10 @@ class Bijection(nn.Module, ABC):
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
         """x with f(x) = z in the arithmetic of z, which `solve` then verifies."""
 
+    def refine(self, z: Tensor, near: Solution, solver: Solver | None = None) -> Solution:
+        """What `find` gives, in float64; it may begin at a solution in float32."""
+        return self.find(z, solver)
+
     @abstractmethod
     def attach(self, x: Tensor, z: Tensor) -> Tensor:
         """x, which solves f(x) = z, as a differentiable function of z and the weights."""
@@ -181,7 +194,8 @@ class AnalyticBijection(Bijection):
         value, unit = self.invert(z), own_scale(z)
         residual = relative_residual(self.value(value) - z, unit)
         finite = z.flatten(1).isfinite().all(1)
-        failure = torch.where(finite, int(Status.DIVERGED), int(Status.NOT_FINITE))
+        failure = torch.where(residual < ROUNDING, int(Status.INACCURATE), int(Status.DISAGREES))
+        failure = failure.masked_fill(~finite, int(Status.NOT_FINITE))
         tolerance = self.tolerance_of(z.dtype, None)
         return checked(type(self).__name__, value, residual, unit, tolerance, failure=failure)
 

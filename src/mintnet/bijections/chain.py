@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import repeat
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -75,9 +77,15 @@ class Chain(Bijection):
 
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
+        return self._find(z, solver, repeat(None))
+
+    def refine(self, z: Tensor, near: Solution, solver: Solver | None = None) -> Solution:
+        return self._find(z, solver, near.parts)
+
+    def _find(self, z: Tensor, solver: Solver | None, near: Iterable[Solution | None]) -> Solution:
         value, parts = z, list[Solution]()
-        for part in reversed(self.leaves()):
-            parts.append(part.seek(value, solver))
+        for part, close in zip(reversed(self.leaves()), near, strict=False):
+            parts.append(part.seek(value, solver, close))
             value = parts[-1].value
         status = torch.full((len(z),), int(Status.CONVERGED), device=z.device)
         for found in reversed(parts):  # the first failure has the last word
@@ -136,7 +144,8 @@ def _decisive(leaves: list[Bijection]) -> Bijection:
 class Inverse(Bijection):
     r"""f⁻¹ of a bijection f: forward solves f(y) = x, with log |det| = − log |det J_f(y)|.
 
-    Forward raises `InversionError` if the solution is not verified. Backwards it evaluates f.
+    Forward raises `InversionError` if the solution is not verified. Backwards it evaluates f. The
+    inverse of an inverse is f itself: ``Inverse(Inverse(f)) is f``.
 
     Examples:
         >>> from mintnet import MintLayer
@@ -145,6 +154,9 @@ class Inverse(Bijection):
         >>> bool(torch.allclose(Inverse(layer)(layer(x)[0])[0], x))
         True
     """
+
+    def __new__(cls, inner: Bijection | None = None, *_: Any, **__: Any) -> Any:
+        return inner.inner if isinstance(inner, Inverse) else super().__new__(cls)
 
     def __init__(self, inner: Bijection, solver: Solver | None = None) -> None:
         super().__init__()

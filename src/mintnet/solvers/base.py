@@ -55,12 +55,21 @@ class System:
     levels: Callable[[Tensor], LevelMap | None] = lambda x: None
     work: float = 0.0
     context: Tensor | None = None
+    near: Tensor | None = None
+    """x close to the solution, one row a sample, such as that of a solve in float32."""
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.evaluate(x) if self.context is None else self.evaluate(x, self.context)
 
+    def first(self, z: Tensor) -> Tensor:
+        """Where solvers begin: near the solution if that is known."""
+        if self.near is None:
+            return self.start(z)
+        return torch.where(self.near.isfinite(), self.near, self.start(z))
+
     def rows(self, chosen: Tensor) -> System:
-        return self if self.context is None else replace(self, context=self.context[chosen])
+        context, near = (None if p is None else p[chosen] for p in (self.context, self.near))
+        return replace(self, context=context, near=near)
 
 
 class Solver(ABC):

@@ -30,11 +30,17 @@ TOLERANCES = {torch.float32: 5e-6, torch.float64: 1e-12}
 Domain = tuple[float, float]
 REALS = (-float("inf"), float("inf"))
 
+ROUNDED_OFF = 0.1
+"""Where rounding x is to blame, the residual before is less than this share of that after."""
+
 CHECKED_AT_ONCE = {"cpu": 2**13, "cuda": 2**20}
 """Entries of samples that are checked at once: in float64, more would leave the caches of a CPU."""
 
 Attempt = Callable[[Tensor, Tensor], Solution]
 """(z, rows) ↦ a solution for these samples of the batch, verified or not."""
+
+Refine = Callable[[Tensor, Tensor, Solution], Solution]
+"""(z, rows, near) ↦ a solution in float64 for these samples, which may begin at one in float32."""
 
 Value = Callable[[Tensor, Tensor], Tensor]
 """(x, rows) ↦ f(x) for these samples of the batch."""
@@ -116,19 +122,39 @@ def verified(
     tolerance: float,
     domain: Domain = REALS,
     again: bool = True,
+    refine: Refine | None = None,
 ) -> Solution:
-    """What ``attempt`` finds, verified as stated above; ``again``: in float64 where it fails."""
+    """What ``attempt`` finds, verified as stated above; ``again``: in float64 where it fails.
+
+    There ``refine`` may begin at what was found in float32. Samples that float64 solves, but no
+    float32 rounding of the solution, are INACCURATE.
+    """
     rows = torch.arange(len(z), device=z.device)
     with true_float32():
         found = _judged(attempt(z, rows), value, z, rows, tolerance, domain)
         left = ~found.converged & z.flatten(1).isfinite().all(1)
-        if z.dtype == torch.float64 or not again or not bool(left.any()):
+        if z.dtype == torch.float64 or not again:
             return found
-        with InFloat64():
-            wide = attempt(z[left].double(), rows[left])
-        rounded = wide.rows(slice(None), dtype=z.dtype)
-        rest = _judged(rounded, value, z[left], rows[left], tolerance, domain)
-        return improved(found, rest, left)
+        plain: Refine = lambda z, rows, near: attempt(z, rows)  # noqa: E731
+        for solve in (refine, plain) if refine else (plain,):
+            if not bool(left.any()):
+                break
+            some, goal = rows[left], z[left].double()
+            with InFloat64():
+                wide = solve(goal, some, found.rows(left))
+            rounded = wide.rows(slice(None), dtype=z.dtype)
+            rest = _judged(rounded, value, z[left], some, tolerance, domain)
+            found = improved(found, rest, left)
+            # If it was rounding that failed, what was rounded is much better. If not, another solve
+            # may be more accurate.
+            missed = ~rest.converged
+            if bool(missed.any()):
+                exact = _judged(wide, value, goal, some, tolerance, domain)
+                rounding = missed & (exact.residual < ROUNDED_OFF * rest.residual)
+                found.status[some[rounding]] = int(Status.INACCURATE)
+                missed = missed & wide.converged & ~rounding
+            left = left.masked_scatter(left, missed)
+        return found
 
 
 def _judged(
