@@ -191,7 +191,7 @@ class AnalyticBijection(Bijection):
 
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        value, unit = self.invert(z), own_scale(z)
+        value, unit = self.invert(z).to(z.dtype), own_scale(z)
         residual = relative_residual(self.value(value) - z, unit)
         finite = z.flatten(1).isfinite().all(1)
         failure = torch.where(residual < ROUNDING, int(Status.INACCURATE), int(Status.DISAGREES))

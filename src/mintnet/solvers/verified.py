@@ -173,9 +173,10 @@ def _judged(
     unit = unit.clamp(min=torch.finfo(unit.dtype).tiny)
     residual = (gap / unit).nan_to_num(nan=float("inf"), posinf=float("inf"))
     residual[~x.isfinite().flatten(1).all(1)] = float("inf")
-    inside = (x >= domain[0]) & (x <= domain[1])
-    passed = inside.flatten(1).all(1) & (residual <= tolerance)
-    failure = torch.where(found.converged, int(Status.INACCURATE), found.status)
+    inside = ((x >= domain[0]) & (x <= domain[1])).flatten(1).all(1)
+    passed = inside & (residual <= tolerance)
+    doubt = torch.where(inside, int(Status.INACCURATE), int(Status.DISAGREES))
+    failure = torch.where(found.converged, doubt, found.status)
     status = torch.where(passed, int(Status.CONVERGED), failure)
     return replace(
         found,
