@@ -100,7 +100,7 @@ class Bijection(nn.Module, ABC):
         return replace(found, status=status, remark=remark)
 
     def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
-        return TOLERANCES.get(dtype, 1e-2)
+        return (solver.tolerance if solver else None) or TOLERANCES.get(dtype, 1e-2)
 
     def domain_of(self, dtype: torch.dtype) -> tuple[float, float]:
         """The domain, less the ends at which numbers of this dtype would overflow."""
@@ -196,7 +196,7 @@ class AnalyticBijection(Bijection):
         finite = z.flatten(1).isfinite().all(1)
         failure = torch.where(residual < ROUNDING, int(Status.INACCURATE), int(Status.DISAGREES))
         failure = failure.masked_fill(~finite, int(Status.NOT_FINITE))
-        tolerance = self.tolerance_of(z.dtype, None)
+        tolerance = self.tolerance_of(z.dtype, solver)
         return checked(type(self).__name__, value, residual, unit, tolerance, failure=failure)
 
     def attach(self, x: Tensor, z: Tensor) -> Tensor:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from itertools import repeat
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from mintnet.bijections.base import Bijection
 from mintnet.bijections.permutations import Permutation
 from mintnet.solvers import REALS, REMEDY, Solution, Solver, Status
-from mintnet.solvers.solution import own_scale, unsolved
+from mintnet.solvers.solution import checked, own_scale
 
 CHAIN_TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
 """A chain is verified when its end-to-end residual is below this share of the largest |z|."""
@@ -75,16 +74,15 @@ class Chain(Bijection):
             x = part.value(x)
         return x
 
-    @torch.no_grad()
-    def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        return self._find(z, solver, repeat(None))
-
     def refine(self, z: Tensor, near: Solution, solver: Solver | None = None) -> Solution:
-        return self._find(z, solver, near.parts)
+        return self.find(z, solver, near.parts)
 
-    def _find(self, z: Tensor, solver: Solver | None, near: Iterable[Solution | None]) -> Solution:
+    @torch.no_grad()
+    def find(
+        self, z: Tensor, solver: Solver | None = None, near: Iterable[Solution] = ()
+    ) -> Solution:
         value, parts = z, list[Solution]()
-        for part, close in zip(reversed(self.leaves()), near, strict=False):
+        for part, close in zip_longest(reversed(self.leaves()), near):
             parts.append(part.seek(value, solver, close))
             value = parts[-1].value
         status = torch.full((len(z),), int(Status.CONVERGED), device=z.device)
@@ -183,12 +181,13 @@ class Inverse(Bijection):
 
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        found = unsolved(f"the inverse of {type(self.inner).__name__}, run backwards", z)
-        finite = z.flatten(1).isfinite().all(1)
+        name = f"the inverse of {type(self.inner).__name__}, run backwards"
+        finite, unit = z.flatten(1).isfinite().all(1), own_scale(z)
         value = z.new_full((len(z), *(self.output_shape or z.shape[1:])), float("nan"))
         value[finite] = self.inner.value(z[finite])
-        status = torch.where(finite, int(Status.CONVERGED), found.status)
-        return replace(found, value=value, status=status, unit=own_scale(z))
+        residual = torch.where(finite, 0.0, float("inf"))
+        failure = torch.full_like(residual, int(Status.NOT_FINITE), dtype=torch.long)
+        return checked(name, value, residual.to(z), unit, 0.0, failure=failure)
 
     def attach(self, x: Tensor, z: Tensor) -> Tensor:
         return self.inner.transform(z)[0]

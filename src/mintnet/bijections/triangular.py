@@ -154,9 +154,6 @@ class TriangularBijection(Bijection):
     def refine(self, z: Tensor, near: Solution, solver: Solver | None = None) -> Solution:
         return (solver or Auto()).attempt(replace(self.system(), near=near.value.to(z)), z)
 
-    def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
-        return (solver.tolerance if solver else None) or super().tolerance_of(dtype, solver)
-
     def attach(self, x: Tensor, z: Tensor) -> Tensor:
         weights = (*self.parameters(), *self.buffers())
         return attach_gradient(x, z, self.evaluate, self.name, weights=weights)

@@ -67,7 +67,7 @@ class System:
             return self.start(z)
         return torch.where(self.near.isfinite(), self.near, self.start(z))
 
-    def rows(self, chosen: Tensor) -> System:
+    def rows(self, chosen: Tensor | slice) -> System:
         context, near = (None if p is None else p[chosen] for p in (self.context, self.near))
         return replace(self, context=context, near=near)
 

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from mintnet.precision import true_float32
-from mintnet.solvers.solution import Solution, Status, fill_failures, improved
+from mintnet.solvers.solution import Solution, Status, fill_failures, improved, relative_residual
 
 TOLERANCES = {torch.float32: 5e-6, torch.float64: 1e-12}
 """The tolerance of a layer. Chains of layers have their own."""
@@ -91,20 +91,14 @@ def masked_conv2d(
     height, width = (n + 2 * p for n, p in zip(x.shape[2:], (down, across), strict=True))
     flat = F.pad(x, (across, across, down, down + 1)).flatten(2)
     rows = height - weight.shape[2] + 1
-    found, blocks = [], weight.split(-(-len(weight) // 4))
-    used = [(block != 0).any(0).flatten(1).T for block in blocks]  # (taps, channels)
-    for block, channels_of_taps in zip(blocks, torch.stack(used).tolist(), strict=True):
-        y = x.new_zeros(len(x), len(block), rows * width)
-        for tap, channels in enumerate(channels_of_taps):
-            if True in channels:
-                seen = slice(channels.index(True), len(channels) - channels[::-1].index(True))
-                down, across = divmod(tap, weight.shape[3])
-                begin = down * width + across
-                part = flat[:, seen, begin : begin + rows * width]
-                y.baddbmm_(block[:, seen, down, across].expand(len(x), -1, -1), part)
-        found.append(y)
-    whole: Tensor = torch.cat(found, 1).unflatten(2, (rows, width))
-    whole = whole[..., : width - weight.shape[3] + 1]
+    found = x.new_zeros(len(x), len(weight), rows * width)
+    for block, y in zip(weight.chunk(4), found.chunk(4, 1), strict=True):  # of output channels
+        for down, across in (block != 0).flatten(0, 1).any(0).nonzero().tolist():
+            begin, used = down * width + across, block[:, :, down, across].any(0).nonzero()
+            seen = slice(int(used.min()), int(used.max()) + 1)
+            part = flat[:, seen, begin : begin + rows * width]
+            y.baddbmm_(block[:, seen, down, across].expand(len(x), -1, -1), part)
+    whole: Tensor = found.unflatten(2, (rows, width))[..., : width - weight.shape[3] + 1]
     return whole if bias is None else whole + bias[:, None, None]
 
 
@@ -164,14 +158,14 @@ def _judged(
     x, target = found.value, z.double()
     with InFloat64():
         filled = x.nan_to_num(0.0, 0.0, 0.0)  # samples that failed must not disturb the others
-        gap = (_image(value, filled, rows) - target).abs().flatten(1).amax(1)
+        excess = _image(value, filled, rows) - target
         unit = target.abs().flatten(1).amax(1)
         zero = unit == 0
         if bool(zero.any()):
             offset = value(torch.zeros_like(x[zero]), rows[zero])
             unit[zero] = offset.abs().flatten(1).amax(1)
     unit = unit.clamp(min=torch.finfo(unit.dtype).tiny)
-    residual = (gap / unit).nan_to_num(nan=float("inf"), posinf=float("inf"))
+    residual = relative_residual(excess, unit)
     residual[~x.isfinite().flatten(1).all(1)] = float("inf")
     inside = ((x >= domain[0]) & (x <= domain[1])).flatten(1).all(1)
     passed = inside & (residual <= tolerance)
