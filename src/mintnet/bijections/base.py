@@ -17,9 +17,6 @@ from mintnet.precision import true_float32
 from mintnet.solvers import REALS, REMEDY, TOLERANCES, Solution, Solver, Status, verified
 from mintnet.solvers.solution import checked, own_scale, relative_residual
 
-ROUNDING = 1e-5
-"""A residual of a formula for the inverse from which on it is not blamed on rounding."""
-
 
 class Bijection(nn.Module, ABC):
     """An invertible map of samples of one shape.
@@ -86,10 +83,7 @@ class Bijection(nn.Module, ABC):
     def seek(
         self, z: Tensor, solver: Solver | None = None, near: Solution | None = None
     ) -> Solution:
-        """What `find` gives, or `refine` if a solution is near.
-
-        Samples outside of the image are not tried, and reported as such.
-        """
+        """What `find`, or `refine` near a solution, gives for the samples within the image."""
         image = self.image()
         within, remark = (z, "") if image is REALS else _within_image(z, *image)
         found = self.refine(within, near, solver) if near else self.find(within, solver)
@@ -194,7 +188,8 @@ class AnalyticBijection(Bijection):
         value, unit = self.invert(z).to(z.dtype), own_scale(z)
         residual = relative_residual(self.value(value) - z, unit)
         finite = z.flatten(1).isfinite().all(1)
-        failure = torch.where(residual < ROUNDING, int(Status.INACCURATE), int(Status.DISAGREES))
+        rounding = residual < TOLERANCES[torch.float32]  # float32 itself is judged in float64
+        failure = torch.where(rounding, int(Status.INACCURATE), int(Status.DISAGREES))
         failure = failure.masked_fill(~finite, int(Status.NOT_FINITE))
         tolerance = self.tolerance_of(z.dtype, solver)
         return checked(type(self).__name__, value, residual, unit, tolerance, failure=failure)

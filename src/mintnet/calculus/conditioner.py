@@ -67,12 +67,10 @@ class Conditioner(nn.Module, ABC):
             finally:
                 for part, training in modes.items():
                     part.training = training
-            found = [] if runs[0] is None else runs[0]
-            kinds = [getattr(part, "shape", type(part)) for part in found]
-            if kinds != [data.shape] * self.outputs:
-                shapes = ", ".join(str(tuple(k) if isinstance(k, torch.Size) else k) for k in kinds)
+            found = [getattr(part, "shape", type(part)) for part in runs[0] or ()]
+            if found != [data.shape] * self.outputs:
                 expected = f"{self.outputs} tensors of shape {tuple(data.shape)}"
-                raise ValueError(f"expected that {self} is {expected}; got {shapes}")
+                raise ValueError(f"expected that {self} is {expected}; got {found}")
             outputs = [torch.stack(run) for run in runs]
             first, second, third = (run.nan_to_num() for run in outputs)
             total = (first * (levels == some)).sum() + 0 * data.sum()

@@ -14,7 +14,7 @@ from torch import Tensor
 from mintnet import graphs
 from mintnet.calculus import Ordering
 from mintnet.precision import true_float32
-from mintnet.solvers.solution import Solution, merged, unsolved
+from mintnet.solvers.solution import Solution, Status, checked, merged
 from mintnet.solvers.verified import TOLERANCES, verified
 
 if TYPE_CHECKING:
@@ -104,7 +104,9 @@ class Solver(ABC):
                 scale = torch.where(scale == 0, offset, scale)
             if count == len(z) > 0:
                 return self._solve(system, z, scale)
-            nothing = unsolved(system.name, z)
+            failure = torch.full_like(scale, int(Status.NOT_FINITE), dtype=torch.long)
+            none = torch.ones_like(scale)
+            nothing = checked(system.name, z, none / 0, none, 0.0, 0, 0, failure)
             if count == 0:
                 return nothing
             found = self._solve(system.rows(finite), z[finite], scale[finite])

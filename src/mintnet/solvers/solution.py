@@ -164,13 +164,6 @@ def checked(
     return Solution(name, value, status, residual, unit, none + steps, none + evaluations)
 
 
-def unsolved(name: str, z: Tensor) -> Solution:
-    """The answer to samples that are not finite, and therefore not tried."""
-    infinite = z.new_full((len(z),), float("inf"))
-    failure = torch.full_like(infinite, int(Status.NOT_FINITE), dtype=torch.long)
-    return checked(name, z, infinite, torch.ones_like(infinite), 0.0, 0, 0, failure)
-
-
 def fill_failures(value: Tensor, status: Tensor) -> Tensor:
     """NaN where a sample has no answer: such a value must not pass for one."""
     lost = (status == Status.DIVERGED) | (status == Status.NOT_FINITE)
