@@ -171,9 +171,10 @@ def _evaluate(
                 own = diagonals[node]
                 v = Value(torch.baddbmm(part, own, v.data), own @ v.slope)
             case Operation.SCALE:
-                v = Value(v.data * part, v.slope * part)
+                factor = torch.as_tensor(part, dtype=x.dtype, device=x.device)
+                v = Value(v.data * factor, v.slope * factor)
             case Operation.SHIFT:
-                v = Value(v.data + part, v.slope)
+                v = Value(v.data + torch.as_tensor(part, dtype=x.dtype, device=x.device), v.slope)
             case Operation.ELEMENTWISE | Operation.ADD | Operation.MULTIPLY:
                 v = getattr(v, node.operation.value)(*others or (part,))
             case _:
