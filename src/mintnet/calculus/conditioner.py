@@ -31,10 +31,6 @@ class Conditioner(nn.Module, ABC):
     def levels(self, shape: tuple[int, ...]) -> Tensor:
         """A whole number for each entry: it depends on entries of lower numbers alone."""
 
-    def finite(self, data: Tensor) -> tuple[Tensor, ...]:
-        """The outputs, NaN where one is infinite: all that is computed of it is then not finite."""
-        return tuple(part + (part - part) for part in self(data))
-
     def value_range(self, shape: tuple[int, ...]) -> Interval:
         """Bounds of every output for all inputs and all weights, (1, *shape)."""
         return Interval.everything(shape)

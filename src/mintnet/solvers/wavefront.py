@@ -111,8 +111,8 @@ def _network_levels(system: System, root: Expression, z: Tensor) -> list[Tensor]
     linear = any(node.operation is Operation.LINEAR for node in root.nodes())
     if linear or not all(torch.equal(first, levels) for levels in others):
         raise StructureError(
-            f"{system.name} has networks of earlier entries that see them by different levels, or "
-            "masked linear maps beside them. Use FixedPoint or Bisection."
+            f"{system.name} has both masked linear maps and networks of earlier entries, or "
+            "networks of different levels: there is no level schedule. Use FixedPoint or Bisection."
         )
     levels = first.flatten().to(z.device)
     return [(levels == level).nonzero().flatten() for level in range(1 + int(levels.max()))]
