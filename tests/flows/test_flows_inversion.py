@@ -62,11 +62,12 @@ def test_the_wavefront_equals_the_dense_inverse(kernel: int, upper: bool) -> Non
     torch.testing.assert_close(solution.value, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_macow_takes_one_evaluation_a_row() -> None:
+def test_macow_takes_few_evaluations_a_row() -> None:
     layer = away_from_zero(MaCowLayer((2, 9, 5), "up", hidden=6), 1).double()
     z = layer(_double(3, 2, 9, 5))[0].detach()
     solution = layer.solve(z, Wavefront())
-    assert bool(solution.converged.all()) and solution.evaluations.tolist() == [10] * 3
+    assert bool(solution.converged.all()) and solution.steps.tolist() == [9] * 3
+    assert int(solution.evaluations.max()) <= 4 * 9
     assert 3 < int(layer.solve(z, FixedPoint(step=1.0)).steps.max()) <= 9 + 1
 
 

@@ -29,7 +29,7 @@ def test_captured_steps_are_eager_steps(solver: FixedPoint, channels: int, upper
     eager = layer.solve(z, solver)
     steps = CapturedSteps(solver, evaluate, _state(layer, z))
     state = steps.run(evaluate, _state(layer, z), solver.max_steps + 1, solver.tolerance != 0)
-    found = solver._solution("layer", [state], True, None)
+    found = solver._solution("layer", [state], None)
     assert torch.equal(found.status, eager.status)
     assert (found.value - eager.value).abs().max() < 1e-5
 

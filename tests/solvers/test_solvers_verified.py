@@ -8,8 +8,10 @@ from torch import nn
 
 import mintnet as mn
 from mintnet import calculus as ca
+from mintnet.bijections.chain import Inverse
 from mintnet.solvers import Solver
 from mintnet.solvers.verified import InFloat64
+from registry import trained_flow
 
 SOLVERS = [mn.Auto(), mn.FixedPoint(), mn.Wavefront(), mn.Bisection()]
 by_solver = pytest.mark.parametrize("solver", SOLVERS, ids=lambda s: type(s).__name__)
@@ -131,3 +133,107 @@ def test_float64_inside_is_that_of_a_float64_copy() -> None:
         inside = net.value(x)
     assert torch.equal(inside, copy.deepcopy(net).double().value(x.double()))
     assert net.value(x).dtype == torch.float32
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("scale", [1e-2, 1e-4, 1e-6])
+def test_small_targets_of_a_network_are_refined_in_float64(scale: float, raises_with) -> None:
+    net, z = trained_flow().net, scale * torch.randn(1, 16, 7, 7)
+    found = net.solve(z)
+    assert int(found.evaluations) < 900, "float64 begins where float32 ended, a few steps a layer"
+    if scale == 1e-2:
+        assert bool(found.converged)
+        return
+    assert found.status.tolist() == [mn.Status.INACCURATE]
+    if scale == 1e-4:  # a solution in float64 there is, but it cannot be rounded
+        double = copy.deepcopy(net).double()
+        exact = double.solve(z.double())
+        assert bool(exact.converged)
+        assert double.value(exact.value.float().double()).sub(z).abs().max() > 1e-3 * z.abs().max()
+    with raises_with(mn.InversionError, "rounding", "in float64, with layer.double()"):
+        net.inverse(z)
+
+
+@pytest.mark.parametrize(("factor", "offset"), [(2.0, -1e6), (-0.3, 7.7e3), (1e3, 3e7)])
+def test_entries_that_float32_cannot_hold_are_refused_with_advice(
+    factor: float, offset: float, raises_with
+) -> None:
+    bijection = mn.Composed(factor * ca.Identity() + offset, (1,))
+    z = torch.tensor([[1e-4]])
+    with raises_with(mn.InversionError, "in float64", "layer.double()", "tolerance"):
+        bijection.inverse(z)
+    assert bijection.inverse(0 * z).isfinite().all(), "z = 0 is measured by f(0)"
+    assert bool(bijection.solve(z.double(), mn.FixedPoint(tolerance=1e-4)).converged)
+
+
+class Wrong(mn.AnalyticBijection):
+    """y = 2x + 1, with an inverse that takes the two back in the wrong order."""
+
+    def transform(self, x):
+        return 2 * x + 1, x.new_zeros(len(x))
+
+    def invert(self, z):
+        return z / 2 - 1
+
+
+def test_a_wrong_formula_for_the_inverse_is_called_that(raises_with) -> None:
+    for z in (torch.randn(3, 2), torch.randn(3, 2).double()):
+        assert Wrong().solve(z).status.tolist() == [mn.Status.DISAGREES] * 3
+        with raises_with(
+            mn.InversionError, "`invert`", "`transform`", "residual", "opposite order"
+        ):
+            mn.Chain(mn.Flip(), Wrong()).inverse(z.reshape(3, 2, 1, 1))
+    saturated = torch.full((1, 1), 20.0)  # the right formula, but x rounds to its domain's end
+    assert mn.Logit(0.05).solve(saturated).status.tolist() == [mn.Status.INACCURATE]
+
+
+class Ahead(ca.Conditioner):
+    """Any function of the entry before."""
+
+    ordering, outputs = ca.LOWER, 1
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, data):
+        return (torch.cat([torch.zeros_like(data[:, :1]), self.function(data[:, :-1])], 1),)
+
+    def levels(self, shape):
+        return torch.arange(shape[0])
+
+
+@pytest.mark.parametrize("function", [torch.log, torch.rsqrt, lambda x: 0 * x / 0, lambda x: x / 0])
+def test_nothing_is_proved_with_networks_that_compute_nan(function) -> None:
+    network = Ahead(function)
+    bend = ca.Sigmoid()
+    proof = ca.certify(lambda x: 2.0 * x + bend(x.conditioned(network)[0]), (3,))
+    assert not proof.injective and "NaN or infinite for some inputs" in proof.message
+
+
+@by_solver
+def test_infinite_outputs_of_networks_are_not_squashed(solver: Solver, raises_with) -> None:
+    """σ(∞) = 1 would hide where the network overflows, which random inputs do not show."""
+    network, bend = Ahead(lambda x: (x / 200).clamp(min=1.0) ** 700), ca.Sigmoid()
+    hidden = mn.Composed(lambda x: 2.0 * x + bend(x.conditioned(network)[0]), (3,)).double()
+    near, far = torch.ones(2, 3).double(), torch.tensor([[1.0, 2, 3], [1, 900, 3]]).double()
+    assert hidden.solve(hidden(near)[0].detach(), solver).converged.all()
+    with raises_with(ValueError, "not finite for 1 of 2", "sample 1"):
+        hidden(far)
+    assert hidden.solve(2 * far, solver).converged.tolist() == [True, False]
+
+
+def test_the_inverse_of_an_inverse_is_the_bijection() -> None:
+    layer = mn.MintLayer(1, 2, (3, 3)).double()
+    assert Inverse(Inverse(layer)) is layer and Inverse(Inverse(layer, mn.Wavefront())) is layer
+    once = copy.deepcopy(Inverse(layer))
+    assert type(once) is Inverse and Inverse(once) is once.inner
+    x = torch.randn(2, 1, 3, 3).double()
+    y, log_det = layer(x)
+    twice = Inverse(mn.Chain(mn.Flip(), Inverse(layer), mn.Flip()))
+    twice.load_state_dict(twice.state_dict())
+    flip = mn.Flip()
+    found, found_log_det = twice(flip.value(x))
+    torch.testing.assert_close((flip.value(found), found_log_det), (y, log_det))
+    torch.testing.assert_close(twice.inverse(found), flip.value(x))
+    assert bool(twice.solve(found, mn.Wavefront()).converged.all())

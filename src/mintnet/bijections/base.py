@@ -77,13 +77,16 @@ class Bijection(nn.Module, ABC):
             self.tolerance_of(z.dtype, solver),
             self.domain_of(z.dtype),
             again=solver is None or solver.tolerance is None,
+            refine=lambda z, rows, near: self.rows(rows).seek(z, solver, near),
         )
 
-    def seek(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        """What `find` gives; samples outside of the image are not tried, and reported as such."""
+    def seek(
+        self, z: Tensor, solver: Solver | None = None, near: Solution | None = None
+    ) -> Solution:
+        """What `find`, or `refine` near a solution, gives for the samples within the image."""
         image = self.image()
         within, remark = (z, "") if image is REALS else _within_image(z, *image)
-        found = self.find(within, solver)
+        found = self.refine(within, near, solver) if near else self.find(within, solver)
         if not remark:
             return found
         outside = ~within.flatten(1).isfinite().all(1) & z.flatten(1).isfinite().all(1)
@@ -91,7 +94,7 @@ class Bijection(nn.Module, ABC):
         return replace(found, status=status, remark=remark)
 
     def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
-        return TOLERANCES.get(dtype, 1e-2)
+        return (solver.tolerance if solver else None) or TOLERANCES.get(dtype, 1e-2)
 
     def domain_of(self, dtype: torch.dtype) -> tuple[float, float]:
         """The domain, less the ends at which numbers of this dtype would overflow."""
@@ -154,6 +157,10 @@ class Bijection(nn.Module, ABC):
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
         """x with f(x) = z in the arithmetic of z, which `solve` then verifies."""
 
+    def refine(self, z: Tensor, near: Solution, solver: Solver | None = None) -> Solution:
+        """What `find` gives, in float64; it may begin at a solution in float32."""
+        return self.find(z, solver)
+
     @abstractmethod
     def attach(self, x: Tensor, z: Tensor) -> Tensor:
         """x, which solves f(x) = z, as a differentiable function of z and the weights."""
@@ -178,11 +185,13 @@ class AnalyticBijection(Bijection):
 
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        value, unit = self.invert(z), own_scale(z)
+        value, unit = self.invert(z).to(z.dtype), own_scale(z)
         residual = relative_residual(self.value(value) - z, unit)
         finite = z.flatten(1).isfinite().all(1)
-        failure = torch.where(finite, int(Status.DIVERGED), int(Status.NOT_FINITE))
-        tolerance = self.tolerance_of(z.dtype, None)
+        rounding = residual < TOLERANCES[torch.float32]  # float32 itself is judged in float64
+        failure = torch.where(rounding, int(Status.INACCURATE), int(Status.DISAGREES))
+        failure = failure.masked_fill(~finite, int(Status.NOT_FINITE))
+        tolerance = self.tolerance_of(z.dtype, solver)
         return checked(type(self).__name__, value, residual, unit, tolerance, failure=failure)
 
     def attach(self, x: Tensor, z: Tensor) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from mintnet.bijections.base import Bijection
 from mintnet.bijections.permutations import Permutation
 from mintnet.solvers import REALS, REMEDY, Solution, Solver, Status
-from mintnet.solvers.solution import own_scale, unsolved
+from mintnet.solvers.solution import checked, own_scale
 
 CHAIN_TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
 """A chain is verified when its end-to-end residual is below this share of the largest |z|."""
@@ -73,11 +74,16 @@ class Chain(Bijection):
             x = part.value(x)
         return x
 
+    def refine(self, z: Tensor, near: Solution, solver: Solver | None = None) -> Solution:
+        return self.find(z, solver, near.parts)
+
     @torch.no_grad()
-    def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
+    def find(
+        self, z: Tensor, solver: Solver | None = None, near: Iterable[Solution] = ()
+    ) -> Solution:
         value, parts = z, list[Solution]()
-        for part in reversed(self.leaves()):
-            parts.append(part.seek(value, solver))
+        for part, close in zip_longest(reversed(self.leaves()), near):
+            parts.append(part.seek(value, solver, close))
             value = parts[-1].value
         status = torch.full((len(z),), int(Status.CONVERGED), device=z.device)
         for found in reversed(parts):  # the first failure has the last word
@@ -136,7 +142,8 @@ def _decisive(leaves: list[Bijection]) -> Bijection:
 class Inverse(Bijection):
     r"""f⁻¹ of a bijection f: forward solves f(y) = x, with log |det| = − log |det J_f(y)|.
 
-    Forward raises `InversionError` if the solution is not verified. Backwards it evaluates f.
+    Forward raises `InversionError` if the solution is not verified. Backwards it evaluates f. The
+    inverse of an inverse is f itself: ``Inverse(Inverse(f)) is f``.
 
     Examples:
         >>> from mintnet import MintLayer
@@ -145,6 +152,9 @@ class Inverse(Bijection):
         >>> bool(torch.allclose(Inverse(layer)(layer(x)[0])[0], x))
         True
     """
+
+    def __new__(cls, inner: Bijection | None = None, *_: Any, **__: Any) -> Any:
+        return inner.inner if isinstance(inner, Inverse) else super().__new__(cls)
 
     def __init__(self, inner: Bijection, solver: Solver | None = None) -> None:
         super().__init__()
@@ -171,12 +181,13 @@ class Inverse(Bijection):
 
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:
-        found = unsolved(f"the inverse of {type(self.inner).__name__}, run backwards", z)
-        finite = z.flatten(1).isfinite().all(1)
+        name = f"the inverse of {type(self.inner).__name__}, run backwards"
+        finite, unit = z.flatten(1).isfinite().all(1), own_scale(z)
         value = z.new_full((len(z), *(self.output_shape or z.shape[1:])), float("nan"))
         value[finite] = self.inner.value(z[finite])
-        status = torch.where(finite, int(Status.CONVERGED), found.status)
-        return replace(found, value=value, status=status, unit=own_scale(z))
+        residual = torch.where(finite, 0.0, float("inf"))
+        failure = torch.full_like(residual, int(Status.NOT_FINITE), dtype=torch.long)
+        return checked(name, value, residual.to(z), unit, 0.0, failure=failure)
 
     def attach(self, x: Tensor, z: Tensor) -> Tensor:
         return self.inner.transform(z)[0]

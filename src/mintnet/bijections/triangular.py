@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from inspect import ismethod
 from typing import Any
 
@@ -150,8 +151,8 @@ class TriangularBijection(Bijection):
         self.require_proof()
         return (solver or Auto()).attempt(self.system(), z)
 
-    def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
-        return (solver.tolerance if solver else None) or super().tolerance_of(dtype, solver)
+    def refine(self, z: Tensor, near: Solution, solver: Solver | None = None) -> Solution:
+        return (solver or Auto()).attempt(replace(self.system(), near=near.value.to(z)), z)
 
     def attach(self, x: Tensor, z: Tensor) -> Tensor:
         weights = (*self.parameters(), *self.buffers())

@@ -35,12 +35,12 @@ class Conditioner(nn.Module, ABC):
         """Bounds of every output for all inputs and all weights, (1, *shape)."""
         return Interval.everything(shape)
 
-    def check(self, shape: tuple[int, ...]) -> None:
-        """Raise ValueError if gradients at random inputs show that it reads what is not earlier.
+    def check(self, shape: tuple[int, ...]) -> bool:
+        """Whether outputs at random inputs are finite; ValueError if they see what is not earlier.
 
         Two inputs for each level are tried, of 64 levels at most, in evaluation mode:
-        batch statistics and dropout have no inverse until then, but may be trained. Then all that
-        is not earlier is changed, for what is read without a gradient.
+        batch statistics and dropout have no inverse until then, but may be trained. Gradients are
+        looked at; then all that is not earlier is changed, for what is read without a gradient.
         """
         levels, rank = self.levels(shape), self.ordering.rank(shape)
         if bool((levels.flatten()[rank.flatten().argsort()].diff() < 0).any()):
@@ -63,13 +63,12 @@ class Conditioner(nn.Module, ABC):
             finally:
                 for part, training in modes.items():
                     part.training = training
-            found = [] if runs[0] is None else runs[0]
-            kinds = [getattr(part, "shape", type(part)) for part in found]
-            if kinds != [data.shape] * self.outputs:
-                shapes = ", ".join(str(tuple(k) if isinstance(k, torch.Size) else k) for k in kinds)
+            found = [getattr(part, "shape", type(part)) for part in runs[0] or ()]
+            if found != [data.shape] * self.outputs:
                 expected = f"{self.outputs} tensors of shape {tuple(data.shape)}"
-                raise ValueError(f"expected that {self} is {expected}; got {shapes}")
-            first, second, third = (torch.stack(run).nan_to_num() for run in runs)
+                raise ValueError(f"expected that {self} is {expected}; got {found}")
+            outputs = [torch.stack(run) for run in runs]
+            first, second, third = (run.nan_to_num() for run in outputs)
             total = (first * (levels == some)).sum() + 0 * data.sum()
             read = torch.autograd.grad(total, data)[0].abs() > 0
         if not torch.equal(first, second):
@@ -80,6 +79,7 @@ class Conditioner(nn.Module, ABC):
                 f"{self} depends on entries that are not earlier in the {self.ordering}: its slope "
                 "is not 0, and nothing can be proved. Mask what it reads."
             )
+        return all(bool(run.isfinite().all()) for run in outputs)
 
     def __str__(self) -> str:
         return f"the output of {type(self).__name__}"

@@ -133,7 +133,9 @@ def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
         made_of.tensors = [tensor.detach().clone() for tensor in made_of.tensors]
         for node in root.nodes():
             constant = node.operation in (Operation.SCALE, Operation.SHIFT)
-            if not Fingerprint(torch.as_tensor(node.part) if constant else node.part).finite:
+            if not Fingerprint(
+                torch.as_tensor(node.part, dtype=torch.double) if constant else node.part
+            ).finite:
                 fault = f"{'a constant' if constant else node.part} holds NaN or infinite numbers"
                 none, bound = torch.zeros(shape, dtype=torch.int8), torch.full(shape, INF).double()
                 return Proof(none, -bound, bound, none, fault, -bound, bound, made_of)

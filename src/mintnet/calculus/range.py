@@ -57,10 +57,12 @@ class Range(Quantity):
 
     def conditioned(self, conditioner: Conditioner) -> tuple[Range, ...]:
         shape = tuple(self.value.low.shape[1:])
-        conditioner.check(shape)
         ordering, constant = common(self.ordering, conditioner.ordering), torch.zeros(1, *shape)
-        value, slope = conditioner.value_range(shape), Interval.point(constant)
-        image = Range(value, slope, constant == 0, ordering, None, self.groups, str(conditioner))
+        value, slope, blame = conditioner.value_range(shape), Interval.point(constant), None
+        if not conditioner.check(shape):
+            slope = Interval.everything(shape)
+            blame = f"{conditioner} is NaN or infinite for some inputs, though its weights are not"
+        image = Range(value, slope, slope.zero, ordering, blame, self.groups, str(conditioner))
         return (image,) * conditioner.outputs
 
     def through_monotone(self, function: MonotoneMap) -> Range:

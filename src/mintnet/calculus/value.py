@@ -59,6 +59,7 @@ class Value(Quantity):
     def conditioned(self, conditioner: Conditioner) -> tuple[Value, ...]:
         ordering, none = common(self.ordering, conditioner.ordering), torch.zeros_like(self.data)
         parts = conditioner(_as(self.data, conditioner.parameters()))
+        parts = [part + (part - part) for part in parts]  # ∞ becomes NaN: nothing may squash it
         return tuple(Value(part.to(none), none, ordering, self.groups) for part in parts)
 
     def through_monotone(self, function: MonotoneMap) -> Value:

@@ -1,7 +1,7 @@
 """The default solver: one fixed rule, the same for every call."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from torch import Tensor
 from mintnet.solvers.base import Solver, StructureError, System
 from mintnet.solvers.bisection import Bisection
 from mintnet.solvers.fixed_point import FixedPoint
-from mintnet.solvers.solution import Solution, improved
+from mintnet.solvers.solution import Solution, Status, improved
 from mintnet.solvers.wavefront import Wavefront
 
 WORK_PER_LEVEL = {"cpu": 1.2e8, "cuda": 1.6e11}
@@ -23,6 +23,9 @@ WAVEFRONT_FIRST = 12
 """A wavefront that costs no more evaluations than this comes before steps of Algorithm 1."""
 
 MOST_STEPS = 200
+
+REFINED = 1e-10
+"""The residual at which an x known in float32 is refined enough: far below its rounding."""
 
 BISECTABLE = 512
 """Coordinates of a sample up to which bisection is worth its time: it costs D² evaluations."""
@@ -39,19 +42,25 @@ class Auto(Solver):
        steps as there are coordinates, after which a triangular system has ended.
     3. What rounding has left is polished by a few steps; then small samples go to bisection.
 
+    Where x is known nearly (`System.near`), the steps begin there and end at `REFINED`. In float32,
+    samples that are as near as rounding lets them come are left to float64, as is bisection.
+
     The rule has no clock and no memory: the same z and weights on the same device give the same
     bits in every call. An answer counts only with its residual.
     """
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
-        cost = wavefront_cost(system, z)
-        if cost is not None and cost <= WAVEFRONT_FIRST:
-            solution, attempts = _wavefront(system, z, scale, z), [_polish, _bisection]
+        cost, narrow = wavefront_cost(system, z), z.dtype == torch.float32
+        attempts = [_wavefront, _polish] if narrow else [_wavefront, _polish, _bisection]
+        if system.near is not None:
+            steps = FixedPoint(max_steps=40, tolerance=REFINED, damped=True)
+            solution = steps._solve(system, z, scale)
+        elif cost is not None and cost <= WAVEFRONT_FIRST:
+            solution, attempts = _wavefront(system, z, scale, z), attempts[1:]
         else:
             solution = _newton(cost)._solve(system, z, scale)
-            attempts = [_wavefront, _polish, _bisection]
         for attempt in attempts:
-            left = ~solution.converged
+            left = ~solution.converged & ~(narrow & (solution.status == Status.INACCURATE))
             if not bool(left.any()):
                 break
             # On a GPU each number of samples needs graphs of its own: there all are solved again.
@@ -94,8 +103,7 @@ def _wavefront(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solut
 
 def _polish(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solution:
     """A few steps from the best point so far."""
-    start = torch.where(value.isfinite(), value, system.start(z))
-    return FixedPoint(max_steps=40)._solve(system, z, scale, start)
+    return FixedPoint(max_steps=40)._solve(replace(system, near=value), z, scale)
 
 
 def _bisection(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solution | None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from mintnet import graphs
 from mintnet.calculus import Ordering
 from mintnet.precision import true_float32
-from mintnet.solvers.solution import Solution, merged, unsolved
+from mintnet.solvers.solution import Solution, Status, checked, merged
 from mintnet.solvers.verified import TOLERANCES, verified
 
 if TYPE_CHECKING:
@@ -55,12 +55,21 @@ class System:
     levels: Callable[[Tensor], LevelMap | None] = lambda x: None
     work: float = 0.0
     context: Tensor | None = None
+    near: Tensor | None = None
+    """x close to the solution, one row a sample, such as that of a solve in float32."""
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.evaluate(x) if self.context is None else self.evaluate(x, self.context)
 
-    def rows(self, chosen: Tensor) -> System:
-        return self if self.context is None else replace(self, context=self.context[chosen])
+    def first(self, z: Tensor) -> Tensor:
+        """Where solvers begin: near the solution if that is known."""
+        if self.near is None:
+            return self.start(z)
+        return torch.where(self.near.isfinite(), self.near, self.start(z))
+
+    def rows(self, chosen: Tensor | slice) -> System:
+        context, near = (None if p is None else p[chosen] for p in (self.context, self.near))
+        return replace(self, context=context, near=near)
 
 
 class Solver(ABC):
@@ -95,7 +104,9 @@ class Solver(ABC):
                 scale = torch.where(scale == 0, offset, scale)
             if count == len(z) > 0:
                 return self._solve(system, z, scale)
-            nothing = unsolved(system.name, z)
+            failure = torch.full_like(scale, int(Status.NOT_FINITE), dtype=torch.long)
+            none = torch.ones_like(scale)
+            nothing = checked(system.name, z, none / 0, none, 0.0, 0, 0, failure)
             if count == 0:
                 return nothing
             found = self._solve(system.rows(finite), z[finite], scale[finite])

@@ -67,12 +67,8 @@ class FixedPoint(Solver):
             what = "a share of the largest |z|, in [0, 1)"
             raise ValueError(f"tolerance is {what}; got {self.tolerance}")
 
-    def _solve(
-        self, system: System, z: Tensor, scale: Tensor, start: Tensor | None = None
-    ) -> Solution:
-        """As of every solver, from ``start`` if it is not None."""
-        x = system.start(z) if start is None else start
-        state = State.begin(z, scale, x, system.context)
+    def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
+        state = State.begin(z, scale, system.first(z), system.context)
         finished, trace = list[State](), list[Tensor]()
         steps = None if self.keep_trace else captured_steps(self, system.evaluate, state)
         if steps is not None:
@@ -92,7 +88,7 @@ class FixedPoint(Solver):
                     finished.append(state.rows(state.done))
                     state = state.rows(~state.done)
         residuals = torch.stack(trace) if trace else None
-        return self._solution(system.name, [*finished, state], start is None, residuals)
+        return self._solution(system.name, [*finished, state], residuals)
 
     def advance(self, s: State, evaluate: Evaluate) -> State:
         """One pass of Algorithm 1's loop: look at the residual, then take line 5."""
@@ -100,9 +96,12 @@ class FixedPoint(Solver):
         excess = y - s.z
         now = relative_residual(excess, s.scale)
         better = now < s.residual
-        done = s.done
+        done, stuck = s.done, s.stuck
         if self.tolerance != 0:
-            done = done | ~now.isfinite() | self._settled(now, s.residual)
+            rounding = relative_residual(slope * s.x, s.scale) * 8 * torch.finfo(now.dtype).eps
+            settled, stalled = self._settled(now, s.residual)
+            stuck = torch.where(done, stuck, stalled & (now <= rounding))
+            done = done | ~now.isfinite() | settled | stuck
         if self.patience is not None:
             done = done | ((s.taken == LOOK_AT) & (steps_to_go(now) > self.patience))
         step_slope = _secant_where_overshot(s, excess, slope) if self.damped else slope
@@ -118,26 +117,26 @@ class FixedPoint(Solver):
             steps=torch.where(s.done, s.steps, s.taken),
             taken=s.taken + 1,
             done=done,
+            stuck=stuck,
         )
 
-    def _settled(self, now: Tensor, lowest: Tensor) -> Tensor:
-        """Which samples need no further step: at their tolerance, or at the rounding floor."""
-        if self.tolerance is not None:
-            return now <= self.tolerance
-        floor, enough = 8 * torch.finfo(now.dtype).eps, TOLERANCES[now.dtype]
+    def _settled(self, now: Tensor, lowest: Tensor) -> tuple[Tensor, Tensor]:
+        """Which samples are at their tolerance or the rounding floor, and which have stalled."""
         # Near a root a step leaves |1 − α| of the error; one that leaves much more has stalled.
         stalled = now > max(0.75, (1 + abs(1 - self.step)) / 2) * lowest
-        return (now <= floor) | ((now <= enough) & stalled)
+        if self.tolerance is not None:
+            return now <= self.tolerance, stalled
+        floor, enough = 8 * torch.finfo(now.dtype).eps, TOLERANCES[now.dtype]
+        return (now <= floor) | ((now <= enough) & stalled), stalled
 
-    def _solution(
-        self, name: str, states: list[State], from_start: bool, trace: Tensor | None
-    ) -> Solution:
+    def _solution(self, name: str, states: list[State], trace: Tensor | None) -> Solution:
         whole = states[0] if len(states) == 1 else State.joined(states)
         tolerance = self.tolerance or TOLERANCES[whole.z.dtype]
-        # A sample that ends farther away than it began diverged. A given start lies near the
-        # solution, where rounding alone may move it away.
-        diverged = ~whole.latest.isfinite() | ((whole.latest > whole.first) & from_start)
-        failure = torch.where(diverged, int(Status.DIVERGED), int(Status.OUT_OF_STEPS))
+        # A sample that ends farther away than it began diverged. Near the solution, though,
+        # rounding alone may move it away.
+        diverged = ~(whole.latest <= whole.first.clamp(min=1)) | ~whole.latest.isfinite()
+        failure = torch.where(whole.stuck, int(Status.INACCURATE), int(Status.OUT_OF_STEPS))
+        failure = failure.masked_fill(diverged, int(Status.DIVERGED))
         parts = whole.best, whole.residual, whole.scale
         found = checked(name, *parts, tolerance, whole.steps, whole.steps + 1, failure)
         residual = found.residual.masked_fill(found.status == Status.DIVERGED, float("inf"))
@@ -148,7 +147,8 @@ class State(NamedTuple):
     """The samples of an iteration, one row each: all that a step reads and writes.
 
     ``best`` is the point with the lowest ``residual``; ``first``, ``now`` and ``latest`` are the
-    residuals at the start, at the present point and at the last one before the sample was done.
+    residuals at the start, at the present point and at the last one before the sample was done;
+    ``stuck`` ones have stalled where rounding of x itself accounts for the residual.
     """
 
     row: Tensor
@@ -166,6 +166,7 @@ class State(NamedTuple):
     steps: Tensor
     taken: Tensor
     done: Tensor
+    stuck: Tensor
 
     @staticmethod
     def begin(z: Tensor, scale: Tensor, x: Tensor, given: Tensor | None = None) -> State:
@@ -174,6 +175,7 @@ class State(NamedTuple):
         return State(
             row, z, scale, given, x, x, torch.zeros_like(x), x, unknown, unknown,
             torch.full_like(scale, float("nan")), unknown, none, none, none.bool(),
+            none.bool(),
         )  # fmt: skip
 
     def rows(self, chosen: Tensor) -> State:

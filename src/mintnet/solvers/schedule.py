@@ -67,13 +67,6 @@ class Schedule:
     def entries(self, device: torch.device) -> list[Tensor]:
         return [level.entries.flatten().to(device) for level in self.levels]
 
-    @lru_cache(maxsize=8)  # noqa: B019
-    def first_places(self, device: torch.device) -> Tensor:
-        """Where each coordinate stands first among the entries of all levels, (D,)."""
-        entries = torch.cat(self.entries(torch.device("cpu")))
-        order = entries.argsort(stable=True)
-        return order[entries[order].diff(prepend=torch.tensor([-1])) > 0].to(device)
-
     @lru_cache(maxsize=32)  # noqa: B019
     def own_rows(self, copies: int, device: torch.device) -> list[Tensor]:
         """The rows of the cache that belong to the entries of each level, (A · K · n,)."""

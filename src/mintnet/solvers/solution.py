@@ -18,6 +18,7 @@ class Status(IntEnum):
     NOT_FINITE = 3
     INACCURATE = 4
     NO_PREIMAGE = 5
+    DISAGREES = 6
 
     @property
     def words(self) -> str:
@@ -28,7 +29,18 @@ class Status(IntEnum):
             Status.NOT_FINITE: "had NaN or infinite targets",
             Status.INACCURATE: "are as near as rounding lets them come, which is not enough",
             Status.NO_PREIMAGE: "had targets outside of the image, which no x gives",
+            Status.DISAGREES: "got an x from `invert` that `transform` does not take back to z",
         }[self]
+
+
+ADVICE = {
+    Status.INACCURATE: "No x of this dtype near the solution meets this z. Solve in float64, with "
+    "layer.double() and z.double(), and leave x in float64; where 12 digits are too many there, "
+    "choose how many count: mintnet.FixedPoint(tolerance=1e-6).",
+    Status.DISAGREES: "Either z is beyond what `transform` gives for numbers of this dtype, or "
+    "`invert` is not its inverse: compare their formulas, shift and scale in the opposite order.",
+}
+"""What to say to people if all samples that are not verified failed in this way."""
 
 
 class InversionError(ArithmeticError):
@@ -105,7 +117,11 @@ class Solution:
             return self.value
         culprit = next((p for p in self.parts if not bool(p.converged[failed].all())), None)
         where = f"{culprit.message}, inside {self.message}" if culprit else self.message
-        raise InversionError(f"{where}. {self.remark or remedy}", self)
+        kinds = self.status[failed].unique().tolist()
+        advice = ADVICE.get(kinds[0], remedy) if len(kinds) == 1 else remedy
+        if self.remark and Status.NO_PREIMAGE in kinds:
+            advice = self.remark
+        raise InversionError(f"{where}. {advice}", self)
 
     def rows(self, chosen: Tensor | slice, dtype: torch.dtype | None = None) -> Solution:
         """Some samples, with floating-point numbers of another dtype if that is given."""
@@ -146,13 +162,6 @@ def checked(
     status = torch.where(residual <= tolerance, int(Status.CONVERGED), failure)
     value, none = fill_failures(value, status), torch.zeros_like(status)
     return Solution(name, value, status, residual, unit, none + steps, none + evaluations)
-
-
-def unsolved(name: str, z: Tensor) -> Solution:
-    """The answer to samples that are not finite, and therefore not tried."""
-    infinite = z.new_full((len(z),), float("inf"))
-    failure = torch.full_like(infinite, int(Status.NOT_FINITE), dtype=torch.long)
-    return checked(name, z, infinite, torch.ones_like(infinite), 0.0, 0, 0, failure)
 
 
 def fill_failures(value: Tensor, status: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from mintnet.precision import true_float32
-from mintnet.solvers.solution import Solution, Status, fill_failures, improved
+from mintnet.solvers.solution import Solution, Status, fill_failures, improved, relative_residual
 
 TOLERANCES = {torch.float32: 5e-6, torch.float64: 1e-12}
 """The tolerance of a layer. Chains of layers have their own."""
@@ -30,11 +30,17 @@ TOLERANCES = {torch.float32: 5e-6, torch.float64: 1e-12}
 Domain = tuple[float, float]
 REALS = (-float("inf"), float("inf"))
 
+ROUNDED_OFF = 0.1
+"""Where rounding x is to blame, the residual before is less than this share of that after."""
+
 CHECKED_AT_ONCE = {"cpu": 2**13, "cuda": 2**20}
 """Entries of samples that are checked at once: in float64, more would leave the caches of a CPU."""
 
 Attempt = Callable[[Tensor, Tensor], Solution]
 """(z, rows) ↦ a solution for these samples of the batch, verified or not."""
+
+Refine = Callable[[Tensor, Tensor, Solution], Solution]
+"""(z, rows, near) ↦ a solution in float64 for these samples, which may begin at one in float32."""
 
 Value = Callable[[Tensor, Tensor], Tensor]
 """(x, rows) ↦ f(x) for these samples of the batch."""
@@ -85,20 +91,14 @@ def masked_conv2d(
     height, width = (n + 2 * p for n, p in zip(x.shape[2:], (down, across), strict=True))
     flat = F.pad(x, (across, across, down, down + 1)).flatten(2)
     rows = height - weight.shape[2] + 1
-    found, blocks = [], weight.split(-(-len(weight) // 4))
-    used = [(block != 0).any(0).flatten(1).T for block in blocks]  # (taps, channels)
-    for block, channels_of_taps in zip(blocks, torch.stack(used).tolist(), strict=True):
-        y = x.new_zeros(len(x), len(block), rows * width)
-        for tap, channels in enumerate(channels_of_taps):
-            if True in channels:
-                seen = slice(channels.index(True), len(channels) - channels[::-1].index(True))
-                down, across = divmod(tap, weight.shape[3])
-                begin = down * width + across
-                part = flat[:, seen, begin : begin + rows * width]
-                y.baddbmm_(block[:, seen, down, across].expand(len(x), -1, -1), part)
-        found.append(y)
-    whole: Tensor = torch.cat(found, 1).unflatten(2, (rows, width))
-    whole = whole[..., : width - weight.shape[3] + 1]
+    found = x.new_zeros(len(x), len(weight), rows * width)
+    for block, y in zip(weight.chunk(4), found.chunk(4, 1), strict=True):  # of output channels
+        for down, across in (block != 0).flatten(0, 1).any(0).nonzero().tolist():
+            begin, used = down * width + across, block[:, :, down, across].any(0).nonzero()
+            seen = slice(int(used.min()), int(used.max()) + 1)
+            part = flat[:, seen, begin : begin + rows * width]
+            y.baddbmm_(block[:, seen, down, across].expand(len(x), -1, -1), part)
+    whole: Tensor = found.unflatten(2, (rows, width))[..., : width - weight.shape[3] + 1]
     return whole if bias is None else whole + bias[:, None, None]
 
 
@@ -116,19 +116,39 @@ def verified(
     tolerance: float,
     domain: Domain = REALS,
     again: bool = True,
+    refine: Refine | None = None,
 ) -> Solution:
-    """What ``attempt`` finds, verified as stated above; ``again``: in float64 where it fails."""
+    """What ``attempt`` finds, verified as stated above; ``again``: in float64 where it fails.
+
+    There ``refine`` may begin at what was found in float32. Samples that float64 solves, but no
+    float32 rounding of the solution, are INACCURATE.
+    """
     rows = torch.arange(len(z), device=z.device)
     with true_float32():
         found = _judged(attempt(z, rows), value, z, rows, tolerance, domain)
         left = ~found.converged & z.flatten(1).isfinite().all(1)
-        if z.dtype == torch.float64 or not again or not bool(left.any()):
+        if z.dtype == torch.float64 or not again:
             return found
-        with InFloat64():
-            wide = attempt(z[left].double(), rows[left])
-        rounded = wide.rows(slice(None), dtype=z.dtype)
-        rest = _judged(rounded, value, z[left], rows[left], tolerance, domain)
-        return improved(found, rest, left)
+        plain: Refine = lambda z, rows, near: attempt(z, rows)  # noqa: E731
+        for solve in (refine, plain) if refine else (plain,):
+            if not bool(left.any()):
+                break
+            some, goal = rows[left], z[left].double()
+            with InFloat64():
+                wide = solve(goal, some, found.rows(left))
+            rounded = wide.rows(slice(None), dtype=z.dtype)
+            rest = _judged(rounded, value, z[left], some, tolerance, domain)
+            found = improved(found, rest, left)
+            # If it was rounding that failed, what was rounded is much better. If not, another solve
+            # may be more accurate.
+            missed = ~rest.converged
+            if bool(missed.any()):
+                exact = _judged(wide, value, goal, some, tolerance, domain)
+                rounding = missed & (exact.residual < ROUNDED_OFF * rest.residual)
+                found.status[some[rounding]] = int(Status.INACCURATE)
+                missed = missed & wide.converged & ~rounding
+            left = left.masked_scatter(left, missed)
+        return found
 
 
 def _judged(
@@ -138,18 +158,19 @@ def _judged(
     x, target = found.value, z.double()
     with InFloat64():
         filled = x.nan_to_num(0.0, 0.0, 0.0)  # samples that failed must not disturb the others
-        gap = (_image(value, filled, rows) - target).abs().flatten(1).amax(1)
+        excess = _image(value, filled, rows) - target
         unit = target.abs().flatten(1).amax(1)
         zero = unit == 0
         if bool(zero.any()):
             offset = value(torch.zeros_like(x[zero]), rows[zero])
             unit[zero] = offset.abs().flatten(1).amax(1)
     unit = unit.clamp(min=torch.finfo(unit.dtype).tiny)
-    residual = (gap / unit).nan_to_num(nan=float("inf"), posinf=float("inf"))
+    residual = relative_residual(excess, unit)
     residual[~x.isfinite().flatten(1).all(1)] = float("inf")
-    inside = (x >= domain[0]) & (x <= domain[1])
-    passed = inside.flatten(1).all(1) & (residual <= tolerance)
-    failure = torch.where(found.converged, int(Status.INACCURATE), found.status)
+    inside = ((x >= domain[0]) & (x <= domain[1])).flatten(1).all(1)
+    passed = inside & (residual <= tolerance)
+    doubt = torch.where(inside, int(Status.INACCURATE), int(Status.DISAGREES))
+    failure = torch.where(found.converged, doubt, found.status)
     status = torch.where(passed, int(Status.CONVERGED), failure)
     return replace(
         found,

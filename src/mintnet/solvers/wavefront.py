@@ -1,6 +1,6 @@
 """The wavefront inverse: each entry is computed once, level by level."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 from mintnet.calculus.expression import Expression, Operation
 from mintnet.calculus.linear import Convolution, Dense
 from mintnet.calculus.masks import MASKS
+from mintnet.calculus.value import Value
 from mintnet.solvers.base import Solver, StructureError, System
 from mintnet.solvers.levels import walk_levels
 from mintnet.solvers.schedule import LevelCache, schedule
@@ -23,9 +24,6 @@ step of 1 at a time, and each of them more than halves the residual."""
 Equations = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """(x, columns) ↦ (f(x), f'(x)), for all equations or for some columns of them."""
 
-Dual = tuple[Tensor, Tensor | None]
-"""A value and its slope; None stands for the slope 1 of the input itself."""
-
 
 @dataclass(frozen=True)
 class Wavefront(Solver):
@@ -37,8 +35,8 @@ class Wavefront(Solver):
     unknown, solved by a bracketed Newton method. The inverse costs about one forward pass plus
     these scalar solves, has no step size and converges from anywhere.
 
-    Networks of strictly earlier entries (a coupling has two levels) are evaluated once a level, on
-    what is known by then; their outputs are fixed in the equations.
+    With networks of strictly earlier entries (a coupling has two levels) the equations of a level
+    are solved by evaluations of the whole function.
     """
 
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
@@ -49,8 +47,9 @@ class Wavefront(Solver):
         if levels is not None:
             value, steps = walk_levels(levels, z, system.context)
         elif any(node.operation is Operation.CONDITION for node in root.nodes()):
-            value, steps, depth = _walk_networks(system, root, z, scale)
-            evaluations = depth + 1
+            groups = _network_levels(system, root, z)
+            value, evaluations = solve_in_turn(system, z, groups, scale)
+            steps = len(groups)
         else:
             value, steps = _walk(system, root, z, scale)
         residual = relative_residual(system(value)[0] - z, scale)
@@ -69,9 +68,9 @@ def _walk(system: System, root: Expression, z: Tensor, scale: Tensor) -> tuple[T
     constants = {node: _by_entry(node.part, shape) for node in scaled}
     least, sign = (fact.to(z).expand(z.shape[1:]).reshape(-1, 1) for fact in system.slope_floor())
     target = z.flatten(1).T * sign  # rows of B samples
-    values = []
-    for number, level in enumerate(plan.levels):
-        entries = plan.entries(z.device)[number]
+    solution = torch.zeros_like(target)
+    levels = zip(plan.levels, plan.entries(z.device), strict=True)
+    for number, (level, entries) in enumerate(levels):
         count, places = level.places.shape
         own = (count, 1, places * batch)
         given = {node: cache.known_part(number) for node, cache in caches.items()}
@@ -81,73 +80,74 @@ def _walk(system: System, root: Expression, z: Tensor, scale: Tensor) -> tuple[T
         diagonals = {node: cache.diagonal[level.channels] for node, cache in caches.items()}
         y, floor, up = (f[entries].expand(-1, batch).reshape(own) for f in (target, least, sign))
         unit = scale.repeat(places).expand(own)
-        x, taken = _solve_level(nodes, given, diagonals, y, floor, up, unit)
+
+        def evaluate(
+            x: Tensor,
+            columns: Tensor | None,
+            given: dict[Expression, Tensor] = given,
+            diagonals: Mapping[Expression, Tensor] = diagonals,
+            up: Tensor = up,
+        ) -> tuple[Tensor, Tensor]:
+            """± f and its slope, made to increase."""
+            if columns is not None:
+                given = {node: part[..., columns] for node, part in given.items()}
+                up = up[..., columns]
+            found = _evaluate(nodes, x, given, diagonals)[root]
+            return found.data * up, found.slope * up
+
+        x, taken = solve_monotone(evaluate, y, torch.zeros_like(y), floor, unit)
         steps = max(steps, taken)
-        values.append(x.reshape(-1, batch))
+        solution[entries] = x.reshape(-1, batch)
         found = _evaluate(nodes, x, given, diagonals)
         for node, cache in caches.items():
-            cache.keep(found[node.sources[0]][0], number)
-    return torch.cat(values)[plan.first_places(z.device)].T.reshape(z.shape), steps
+            cache.keep(found[node.sources[0]].data, number)
+    return solution.T.reshape(z.shape), steps
 
 
-def _walk_networks(
-    system: System, root: Expression, z: Tensor, scale: Tensor
-) -> tuple[Tensor, int, int]:
-    """x with f(x) = z for networks of earlier entries, the most Newton steps, and the levels."""
-    nodes, shape, batch = root.nodes(), z.shape, len(z)
-    if any(node.operation is Operation.LINEAR for node in nodes):
+def _network_levels(system: System, root: Expression, z: Tensor) -> list[Tensor]:
+    """The entries of each level of the networks of strictly earlier entries, (k,)."""
+    networks = [node.part for node in root.nodes() if node.operation is Operation.CONDITION]
+    first, *others = (network.levels(tuple(z.shape[1:])) for network in networks)
+    linear = any(node.operation is Operation.LINEAR for node in root.nodes())
+    if linear or not all(torch.equal(first, levels) for levels in others):
         raise StructureError(
-            f"{system.name} has both masked linear maps and networks of earlier entries, for "
-            "which there is no level schedule. Use FixedPoint or Bisection."
+            f"{system.name} has both masked linear maps and networks of earlier entries, or "
+            "networks of different levels: there is no level schedule. Use FixedPoint or Bisection."
         )
-    networks = [node.part for node in nodes if node.operation is Operation.CONDITION]
-    first, *others = (network.levels(tuple(shape[1:])) for network in networks)
-    if any(not torch.equal(first, levels) for levels in others):
-        raise StructureError(
-            f"the networks of {system.name} see earlier entries by different levels. Use "
-            "FixedPoint or Bisection."
-        )
-    levels, depth = first.flatten().to(z.device), 1 + int(first.max())
-    least, sign = (fact.to(z).expand(shape[1:]).reshape(1, -1) for fact in system.slope_floor())
-    x, target, steps = torch.zeros_like(z).flatten(1), z.flatten(1) * sign, 0
-    for level in range(depth):
-        entries = (levels == level).nonzero().flatten()
-        outputs: dict[Expression, Tensor] = {}
-        _evaluate(nodes, x.reshape(shape), outputs, {})
-        given = {node: u.flatten(1)[:, entries].reshape(1, -1) for node, u in outputs.items()}
-        for node in nodes:
-            if isinstance(node.part, Tensor):
-                constant = node.part.to(z.device).expand(shape[1:]).flatten()
-                given[node] = constant[entries].repeat(batch)[None]
-        own = (f[:, entries].expand(batch, -1).reshape(1, -1) for f in (target, least, sign))
-        y, floor, up = own
-        unit = scale.repeat_interleave(len(entries))[None]
-        value, taken = _solve_level(nodes, given, {}, y, floor, up, unit)
-        x[:, entries] = value.reshape(batch, -1)
-        steps = max(steps, taken)
-    return x.reshape(shape), steps, depth
+    levels = first.flatten().to(z.device)
+    return [(levels == level).nonzero().flatten() for level in range(1 + int(levels.max()))]
 
 
-def _solve_level(
-    nodes: list[Expression],
-    given: dict[Expression, Tensor],
-    diagonals: Mapping[Expression, Tensor],
-    target: Tensor,
-    least: Tensor,
-    sign: Tensor,
-    scale: Tensor,
+def solve_in_turn(
+    system: System, z: Tensor, groups: Iterable[Tensor], scale: Tensor, newton: bool = True
 ) -> tuple[Tensor, int]:
-    """x of the entries of a level, and the steps that took; functions are made to increase."""
+    """x with f(x) = z, one group of entries (k,) after the other, and the evaluations of f.
 
-    def evaluate(x: Tensor, columns: Tensor | None) -> tuple[Tensor, Tensor]:
-        some, direction = given, sign
-        if columns is not None:
-            some = {node: part[..., columns] for node, part in given.items()}
-            direction = sign[..., columns]
-        y, slope = _evaluate(nodes, x, some, diagonals)[nodes[-1]]
-        return y * direction, direction if slope is None else slope * direction
+    An entry depends on those of earlier groups and on itself. Without ``newton`` brackets are only
+    doubled and halved, to neighbouring numbers.
+    """
+    guess, target, evaluations = system.first(z).flatten(1), z.flatten(1), 0
+    x = torch.zeros_like(guess)  # what is not solved yet must not overflow anywhere
+    for entries in groups:
+        slope = system(x.reshape(z.shape))[1].flatten(1)[:, entries].T
+        sign = torch.where(slope < 0, -1.0, 1.0).to(z)
 
-    return solve_monotone(evaluate, target, torch.zeros_like(target), least, scale)
+        def evaluate(
+            value: Tensor, columns: Tensor | None, entries: Tensor = entries, sign: Tensor = sign
+        ) -> tuple[Tensor, Tensor]:
+            """± f and its slope at these entries, (k, samples), made to increase."""
+            chosen = slice(None) if columns is None else columns
+            at = x[chosen].index_copy(1, entries, value.T)
+            pair = system.rows(chosen)(at.reshape(-1, *z.shape[1:]))
+            y, slope = (part.flatten(1)[:, entries].T * sign[:, chosen] for part in pair)
+            return y, slope if newton else torch.full_like(slope, float("nan"))
+
+        goal, start = target[:, entries].T * sign, guess[:, entries].T
+        unit = scale.expand_as(goal) * newton
+        value, taken = solve_monotone(evaluate, goal, start, torch.zeros_like(goal), unit)
+        x[:, entries] = value.T
+        evaluations += taken + 1
+    return x.reshape(z.shape), evaluations
 
 
 def _evaluate(
@@ -155,51 +155,34 @@ def _evaluate(
     x: Tensor,
     given: dict[Expression, Tensor],
     diagonals: Mapping[Expression, Tensor],
-) -> dict[Expression, Dual]:
+) -> dict[Expression, Value]:
     """Value and slope of every node, as functions of x at some entries or at all of them.
 
-    ``given`` holds what the entries have beside x: the known parts of linear maps, the outputs of
-    networks, and constants. Networks that are not in it are evaluated and entered.
+    ``given`` holds what the entries have beside x: the known parts of linear maps, and constants.
     """
-    found: dict[Expression, Dual] = {}
+    found: dict[Expression, Value] = {}
     for node in nodes:
         part = given.get(node, node.part)
-        (v, s), *others = [found[source] for source in node.sources] or [(x, None)]
-        u, r = others[0] if others else (v, s)
+        v, *others = [found[source] for source in node.sources] or [Value(x, torch.ones_like(x))]
         match node.operation:
             case Operation.INPUT:
                 pass
             case Operation.LINEAR:
                 own = diagonals[node]
-                s = own.sum(2, keepdim=True) if s is None else own @ s.expand_as(v)
-                v = torch.baddbmm(part, own, v)
-            case Operation.CONDITION:
-                if node not in given:
-                    outputs = node.part(v)
-                    same = (n for n in nodes if n.part is node.part and n.sources == node.sources)
-                    given.update((n, outputs[n.output]) for n in same)
-                v, s = given[node], torch.zeros_like(given[node])
-            case Operation.ELEMENTWISE:
-                v, slope = node.part.value_and_slope(v)
-                s = slope if s is None else slope * s
-            case Operation.ADD:
-                s = (1.0 if s is None else s) + (torch.ones_like(u) if r is None else r)
-                v = v + u
-            case Operation.MULTIPLY:
-                s = (u if s is None else s * u) + (v if r is None else v * r)
-                v = v * u
+                v = Value(torch.baddbmm(part, own, v.data), own @ v.slope)
             case Operation.SCALE:
-                factor = torch.as_tensor(part, dtype=v.dtype, device=v.device)
-                s = factor.expand_as(v) if s is None else s * factor
-                v = v * factor
+                factor = torch.as_tensor(part, dtype=x.dtype, device=x.device)
+                v = Value(v.data * factor, v.slope * factor)
             case Operation.SHIFT:
-                v = v + part
+                v = Value(v.data + torch.as_tensor(part, dtype=x.dtype, device=x.device), v.slope)
+            case Operation.ELEMENTWISE | Operation.ADD | Operation.MULTIPLY:
+                v = getattr(v, node.operation.value)(*others or (part,))
             case _:
                 raise StructureError(
                     f"the wavefront follows {part} alone, not inside of another function. Use "
                     "FixedPoint or Bisection."
                 )
-        found[node] = v, s
+        found[node] = v
     return found
 
 
