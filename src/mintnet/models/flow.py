@@ -41,7 +41,9 @@ LEVELS = {"digits": 17}
 EQUALIZED = ("digits-deep", "mnist-deep")  # images with a background of one grey level
 Count = Annotated[int, (1, 2**40)]
 HIDDEN_ENTRIES = 2**25  # of the widest hidden layer in one internal batch: 128 MiB
-ON_A_CPU = 3 * 2**20  # there larger arrays are fresh pages each time, which cost more than they save
+ON_A_CPU = 3 * 2**20  # there larger arrays are fresh pages each time, which costs more
+    3 * 2**20
+)  # there larger arrays are fresh pages each time, which cost more than they save
 
 
 class Flow(Model):
