@@ -27,7 +27,7 @@ class _Pixels(BijectionTransform):
 
     bijection: EntrywiseBijection
 
-    def _inverse(self, y: Tensor) -> Tensor:
+    def _solved(self, y: Tensor) -> Tensor:
         return self.bijection.invert(y)
 
 

@@ -1,5 +1,6 @@
 """A bijection as a transform of torch.distributions."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,9 +18,9 @@ class BijectionTransform(Transform, nn.Module):
     ``t.inv`` raises `InversionError` where the inverse is not verified, and has gradients in y and
     in the weights. It is a module with the weights of f, and runs in true float32 or float64.
 
-    With a ``cache_size`` of 1 it remembers the last x, y and log-determinant while the weights
-    stay. ``event_dim`` is the number of axes of a sample, for a bijection that takes any shape
-    (`Flip`, `Logit`): 3 if not given, as images have; 0 applies it to each entry.
+    With a ``cache_size`` of 1 it remembers the last x and y while the weights stay. ``event_dim``
+    is the number of axes of a sample, for a bijection that takes any shape (`Flip`, `Logit`): 3 if
+    not given, as images have; 0 applies it to each entry.
 
     Shapes: (…, C, H, W) → (…, C', H', W') with any number of batch axes; log-determinant (…).
 
@@ -36,8 +37,8 @@ class BijectionTransform(Transform, nn.Module):
 
     bijective = True
     bijection: Bijection
-    _last: tuple[Any, ...] = (None, None, None, None)
-    """x, y, the log-determinant and the stamp of the last call, where ``cache_size`` is 1."""
+    _stamp: object = None
+    """What the x and y that are remembered belong to, see `_state`."""
 
     def __init__(
         self,
@@ -88,19 +89,20 @@ class BijectionTransform(Transform, nn.Module):
         return torch.Size(shape if new is None else (*shape[:cut], *new))
 
     def __call__(self, x: Tensor) -> Tensor:
-        return self.call_and_ladj(x)[0]
+        return self._remembering(super().__call__, x)
+
+    def _inv_call(self, y: Tensor) -> Tensor:
+        return self._remembering(super()._inv_call, y)
+
+    def _call(self, x: Tensor) -> Tensor:
+        return self._evaluate(x)[0]
 
     def call_and_ladj(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """y and log |det J(x)| from one evaluation, as zuko asks for them."""
-        known, (y, log_det) = self._remembers(x, 0), self._last[1:3]
-        if not known or log_det is None:
-            image, log_det = self._evaluate(x)
-            y = y if known else image
-            self._remember(x, y, log_det)
-        return y, log_det
+        return self._evaluate(x)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.call_and_ladj(x)[1]
+        return self._evaluate(x)[1]
 
     def _evaluate(self, x: Tensor) -> tuple[Tensor, Tensor]:
         flat, batch, shape = self._flat(x, 0)
@@ -108,15 +110,11 @@ class BijectionTransform(Transform, nn.Module):
             y, log_det = self.bijection(flat)
         return y.reshape(shape), log_det.reshape(batch)
 
-    def _inv_call(self, y: Tensor) -> Tensor:
-        if self._remembers(y, 1):
-            return self._last[0]  # type: ignore[no-any-return]
-        flat, _, shape = self._flat(y, 1)
-        x = self._inverse(flat).reshape(shape)
-        self._remember(x, y, None)
-        return x
-
     def _inverse(self, y: Tensor) -> Tensor:
+        flat, _, shape = self._flat(y, 1)
+        return self._solved(flat).reshape(shape)
+
+    def _solved(self, y: Tensor) -> Tensor:
         return self.bijection.inverse(y, self.solver)
 
     def _flat(self, x: Tensor, side: int) -> tuple[Tensor, torch.Size, torch.Size]:
@@ -127,30 +125,26 @@ class BijectionTransform(Transform, nn.Module):
         batch, event = x.shape[:cut], x.shape[cut:]
         return x.reshape(batch.numel(), *(event or (1,))), batch, shape
 
-    def _remembers(self, tensor: Tensor, side: int) -> bool:
-        """Whether the last call was of this tensor, as x (side 0) or as y (side 1), and holds."""
-        if self._last[side] is not tensor:
-            return False
-        (graph, *old), (needed, *new) = self._last[3], self._stamp(*self._last[:2])
-        return old == new and bool(graph or not needed)
+    def _remembering(self, way: Callable[[Tensor], Tensor], given: Tensor) -> Tensor:
+        """What torch's own cache or ``way`` gives; pairs of another state are forgotten."""
+        if self._cache_size and self._stamp != self._state():
+            self._cached_x_y = None, None
+        found = way(given)
+        self._stamp = self._state() if self._cache_size else None
+        return found
 
-    def _remember(self, x: Tensor, y: Tensor, log_det: Tensor | None) -> None:
-        if self._cache_size:
-            self._last = x, y, log_det, self._stamp(x, y)
-
-    def _stamp(self, *pair: Tensor) -> list[object]:
-        """Whether gradients are wanted; what changes with a weight, a buffer, x, y or a mode."""
-        tensors = (*self.parameters(), *self.buffers(), *pair)
+    def _state(self) -> object:
+        """What changes with weights, buffers, the x and y that are remembered, and modes."""
+        pair: Any = self._cached_x_y
+        tensors = [t for t in (*self.parameters(), *self.buffers(), *pair) if t is not None]
         if any(tensor.is_inference() for tensor in tensors):
-            return [True, object()]  # writes to these are not counted: equal to nothing
+            return object()  # writes to these are not counted: equal to nothing
         marks = [(id(t), t.data_ptr(), t._version, t.requires_grad) for t in tensors]
-        wanted = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-        return [wanted, *marks, *(module.training for module in self.modules())]
+        return torch.is_grad_enabled(), marks, [module.training for module in self.modules()]
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
-        state.pop("_last", None)  # tensors of a graph can be neither copied nor saved
-        return state
+        return state | {"_cached_x_y": (None, None)}  # graphs can be neither copied nor saved
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BijectionTransform) or self.bijection is not other.bijection:

@@ -40,10 +40,7 @@ LAMBDAS = {"digits": 0.01, "mnist": 1e-6, "cifar10": 0.05, "imagenet32": 0.05}
 LEVELS = {"digits": 17}
 EQUALIZED = ("digits-deep", "mnist-deep")  # images with a background of one grey level
 Count = Annotated[int, (1, 2**40)]
-HIDDEN_ENTRIES = 2**25  # of the widest hidden layer in one internal batch: 128 MiB
-ON_A_CPU = 3 * 2**20  # there larger arrays are fresh pages each time, which costs more
-    3 * 2**20
-)  # there larger arrays are fresh pages each time, which cost more than they save
+AT_ONCE = {"cpu": 3 * 2**20}  # entries of the widest hidden layer; elsewhere 2**25, 128 MiB
 
 
 class Flow(Model):
@@ -108,10 +105,9 @@ class Flow(Model):
 
     @property
     def batch_size(self) -> int:
-        """How many images are computed at once, so that the memory for hidden layers is bounded."""
+        """Images computed at once: memory is bounded; on a CPU large arrays cost fresh pages."""
         widest = max(layer.filters * math.prod(layer.event_shape) for layer in self.net.layers())
-        most = min(HIDDEN_ENTRIES, ON_A_CPU) if self.device.type == "cpu" else HIDDEN_ENTRIES
-        return max(1, most // widest)
+        return max(1, AT_ONCE.get(self.device.type, 2**25) // widest)
 
     def log_prob(
         self,
