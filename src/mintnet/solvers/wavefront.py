@@ -43,8 +43,7 @@ class Wavefront(Solver):
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         if system.expression is None:
             raise StructureError(f"{system.name} has no expression; use FixedPoint or Bisection")
-        root, levels = system.expression(), system.levels(z)
-        evaluations = 2
+        root, levels, evaluations = system.expression(), system.levels(z), 2
         if levels is not None:
             value, steps = walk_levels(levels, z, system.context)
         elif any(node.operation is Operation.CONDITION for node in root.nodes()):
