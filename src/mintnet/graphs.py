@@ -23,9 +23,7 @@ Output = TypeVar("Output")
 
 def is_capturing(x: Tensor) -> bool:
     """Whether no value can be read: a CUDA graph is captured, or torch compiles or exports."""
-    if torch.compiler.is_compiling():
-        return True
-    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+    return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 def capture(

@@ -26,8 +26,7 @@ IMAGES = 32  # test images to reconstruct; a quarter of them through a classifie
 LIKELIHOOD = 1024  # test images for the bits per dimension, at most
 CURVE_IMAGES, CURVE_STEPS = 8, (1, 2, 4, 8, 16, 32)  # of the curves of Algorithm 1
 
-Stage = Callable[[str], Progress]
-"""Called with the name of each part; gives what to tell its progress."""
+Stage = Callable[[str], Progress]  # the name of a part ↦ what to tell its progress
 
 
 class Headline(NamedTuple):

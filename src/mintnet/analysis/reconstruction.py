@@ -101,8 +101,7 @@ class ErrorCurve:
     @property
     def spread(self) -> list[float]:
         """exp of the standard deviation of the log error: the band is centre · spread^±1."""
-        logs = self.errors.double().clamp(min=LEAST).log()
-        return logs.std(1, correction=0).exp().tolist()
+        return self.errors.double().clamp(min=LEAST).log().std(1, correction=0).exp().tolist()
 
     def to_dict(self) -> dict[str, Any]:
         return {

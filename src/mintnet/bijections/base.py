@@ -45,11 +45,9 @@ class Bijection(nn.Module, ABC):
             if not bool(log_det.isfinite().all()):
                 what, wrong = "log-determinant", ~log_det.isfinite()
             bad = wrong.nonzero().flatten().tolist()
-            raise ValueError(
-                f"the {what} of {type(self).__name__} is not finite for {len(bad)} of {len(x)} "
-                f"samples (the first: sample {bad[0]}): entries too near the end of the domain or "
-                "too large for its formula, or weights that are not finite"
-            )
+            where = f"for {len(bad)} of {len(x)} samples (the first: sample {bad[0]})"
+            why = "entries near the end of the domain or too large, or weights that are not finite"
+            raise ValueError(f"the {what} of {type(self).__name__} is not finite {where}: {why}")
         return y, log_det
 
     def inverse(self, z: Tensor, solver: Solver | None = None) -> Tensor:
@@ -131,10 +129,8 @@ class Bijection(nn.Module, ABC):
         Only triangular bijections and permutations, whose slopes count as 1, have it.
         """
         if (leaves := self.leaves()) == [self]:
-            raise ValueError(
-                f"{type(self).__name__} is not triangular, so that its log-determinant is not a "
-                "sum over entries; use the log-determinant instead"
-            )
+            why = "so that its log-determinant is no sum over entries; use the log-determinant"
+            raise ValueError(f"{type(self).__name__} is not triangular, {why}")
         total = torch.zeros_like(x)
         for index, leaf in enumerate(leaves):
             x, slopes = leaf.log_slopes(x)
@@ -169,11 +165,9 @@ class Bijection(nn.Module, ABC):
         """Raise ValueError unless x and all weights are float32, or all are float64."""
         own = {p.dtype for p in self.parameters() if p.is_floating_point()} or {x.dtype}
         if own != {x.dtype} or x.dtype not in TOLERANCES:
-            weights = " and ".join(sorted(map(str, own)))
-            raise ValueError(
-                f"{type(self).__name__} runs in float32 or float64, input and weights alike; got "
-                f"{x.dtype} and {weights}. Take, for example, x.float() or layer.double()."
-            )
+            wanted = f"{type(self).__name__} runs in float32 or float64, input and weights alike"
+            got = f"{x.dtype} and {' and '.join(sorted(map(str, own)))}"
+            raise ValueError(f"{wanted}; got {got}. Take, say, x.float() or layer.double().")
 
 
 class AnalyticBijection(Bijection):
@@ -223,25 +217,19 @@ def check_input(
         kind = f"a tensor of {x.dtype}" if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(f"{name} expects a floating-point tensor; got {kind}")
     if event_shape is not None and tuple(x.shape[1:]) != event_shape:
-        raise ValueError(
-            f"{name} expects input of shape (batch, {', '.join(map(str, event_shape))}); "
-            f"got {tuple(x.shape)}"
-        )
+        shape = ", ".join(map(str, ("batch", *event_shape)))
+        raise ValueError(f"{name} expects input of shape ({shape}); got {tuple(x.shape)}")
     if event_shape is None and x.dim() < 2:
         raise ValueError(f"{name} expects a batch of samples; got shape {tuple(x.shape)}")
     if not finite or unreadable(x):
         return
     if not bool(x.isfinite().all()):
         bad = (~x.flatten(1).isfinite().all(1)).nonzero().flatten().tolist()
-        raise ValueError(
-            f"{name} expects finite numbers; {len(bad)} of {len(x)} samples hold NaN or infinite "
-            f"entries (the first: sample {bad[0]})"
-        )
+        got = f"NaN or infinite entries in {len(bad)} of {len(x)} samples"
+        raise ValueError(f"{name} expects finite numbers; got {got} (the first: sample {bad[0]})")
     if domain != REALS and bool(((x < domain[0]) | (x > domain[1])).any()):
-        raise ValueError(
-            f"{name} expects entries in [{domain[0]:g}, {domain[1]:g}]; got values from "
-            f"{float(x.min()):.4g} to {float(x.max()):.4g}"
-        )
+        got = f"values from {float(x.min()):.4g} to {float(x.max()):.4g}"
+        raise ValueError(f"{name} expects entries in [{domain[0]:g}, {domain[1]:g}]; got {got}")
 
 
 def check_solver(solver: object) -> None:
@@ -261,10 +249,8 @@ def _within_image(z: Tensor, low: Tensor | float, high: Tensor | float) -> tuple
         return z, ""
     sample, *entry = outside.nonzero()[0].tolist()
     value, first, last = (float(part[tuple(entry)]) for part in (z[sample], least, most))
-    remark = (
-        f"Entry {tuple(entry)} of sample {sample} is {value:g}, and values of this map "
-        f"lie between {first:g} and {last:g} there."
-    )
+    span = f"values of this map lie between {first:g} and {last:g} there"
+    remark = f"Entry {tuple(entry)} of sample {sample} is {value:g}, and {span}."
     return z.masked_fill(outside, float("nan")), remark
 
 
@@ -276,23 +262,17 @@ def unreadable(x: Tensor) -> bool:
 
 def _check_invertible(module: nn.Module, z: Tensor) -> None:
     """Raise where outputs depend on other samples or on chance, or with forward-mode tangents."""
-    tensors = (z, *module.parameters())
+    name, tensors = type(module).__name__, (z, *module.parameters())
     if any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
-        raise NotImplementedError(
-            "forward-mode derivatives through an inverse are not available; use backward(), or "
-            "the forward map: its Jacobian at x is the inverse of the one you want"
-        )
+        ways = "backward() or the forward map, whose Jacobian at x is the inverse of the one wanted"
+        raise NotImplementedError(f"an inverse has no forward-mode derivatives; use {ways}")
     weights = [*module.parameters(), *module.buffers()]
     if not bool(torch.stack([w.isfinite().all() for w in (z.new_zeros(()), *weights)]).all()):
-        raise NotProvedError(
-            f"{type(module).__name__} holds weights that are NaN or infinite, so that it has no "
-            "inverse. Load or train them again."
-        )
+        fault = "holds weights that are NaN or infinite, so that it has no inverse"
+        raise NotProvedError(f"{name} {fault}. Load or train them again.")
     for part in module.modules():
         own = isinstance(part, _BatchNorm) and (part.training or part.running_mean is None)
         if own or (isinstance(part, _DropoutNd) and part.training and part.p > 0):
             what = "the other samples of the batch" if own else "chance"
-            raise ValueError(
-                f"{type(module).__name__} has a {type(part).__name__} whose outputs depend on "
-                f"{what}, so that there is no inverse of a sample. Call .eval() first."
-            )
+            fault = f"a {type(part).__name__} whose outputs depend on {what}"
+            raise ValueError(f"{name} has {fault}: a sample has no inverse. Call .eval() first.")

@@ -14,8 +14,7 @@ from mintnet.bijections.permutations import Permutation
 from mintnet.solvers import REALS, REMEDY, Solution, Solver, Status
 from mintnet.solvers.solution import checked, own_scale
 
-CHAIN_TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}
-"""A chain is verified when its end-to-end residual is below this share of the largest |z|."""
+CHAIN_TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-9}  # end to end, in units of max |z|
 
 
 class Chain(Bijection):
@@ -38,16 +37,12 @@ class Chain(Bijection):
             raise ValueError("a chain needs at least one bijection")
         shape = None
         for index, part in enumerate(parts):
+            kind = type(part).__name__
             if not isinstance(part, Bijection):
-                raise TypeError(
-                    f"a chain takes bijections, Chain(first, second); part {index} is a "
-                    f"{type(part).__name__}"
-                )
+                raise TypeError(f"Chain(first, second) takes bijections; part {index} is a {kind}")
             if shape is not None and part.event_shape not in (None, shape):
-                raise ValueError(
-                    f"part {index} ({type(part).__name__}) expects samples of shape "
-                    f"{part.event_shape}, but the part before it gives {shape}"
-                )
+                wanted = f"part {index} ({kind}) expects samples of shape {part.event_shape}"
+                raise ValueError(f"{wanted}, but the part before it gives {shape}")
             shape = part.output_shape or shape
         self.parts = nn.ModuleList(parts)
         self.event_shape = next((p.event_shape for p in parts if p.event_shape), None)

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from mintnet.bijections.base import EntrywiseBijection
 
 LAMBDA = 1e-6
-SMOOTHING = 1.0
-"""Pixels added to the count of each level, so that none has probability 0."""
+SMOOTHING = 1.0  # pixels added to the count of each level, so that none has probability 0
 
 
 class Equalize(EntrywiseBijection):

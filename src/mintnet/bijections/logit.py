@@ -39,8 +39,7 @@ class Logit(EntrywiseBijection):
         width, exact = 1 - 2 * self.lam, x.double()  # p cancels near the ends of the domain
         margin = self.lam / width  # p = width (margin + x): exporters drop factors as near to 1
         log_p, log_q = (margin + exact).log(), (margin + (1 - exact)).log()  # less log(width)
-        slope = -math.log(width) - log_p - log_q
-        return (log_p - log_q - self.centre).to(x), slope.to(x)
+        return (log_p - log_q - self.centre).to(x), (-math.log(width) - log_p - log_q).to(x)
 
     def invert(self, z: Tensor) -> Tensor:
         """Far out, where x rounds to the end of the domain, it stays just inside of it."""

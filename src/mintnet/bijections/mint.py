@@ -22,9 +22,7 @@ from mintnet.solvers import System
 if TYPE_CHECKING:
     from mintnet.bijections.mint_kernel import MintLevels
 
-T_FLOOR = 1e-2
-"""The least t: small enough to bind nothing in trained models, large enough for a bracket."""
-
+T_FLOOR = 1e-2  # the least t: binds nothing in trained models, and is large enough for a bracket
 T_FORMS = ("softplus", "absolute")
 
 
@@ -84,8 +82,7 @@ class MintLayer(TriangularBijection):
         if t_form not in T_FORMS:
             raise ValueError(f"unknown t_form {t_form!r}; choose one of {', '.join(T_FORMS)}")
         self.channels, self.filters, self.kernel_size = channels, filters, kernel_size
-        self.event_shape = (channels, *size)
-        self.ordering = Ordering(upper)
+        self.event_shape, self.ordering = (channels, *size), Ordering(upper)
         self.activation_name, self.t_form = activation, t_form
         self.h = calculus.activation(activation)
         for index, (out, into) in enumerate(((filters, 1), (filters, filters), (1, filters)), 1):

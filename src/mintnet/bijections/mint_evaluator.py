@@ -41,7 +41,8 @@ class MintEvaluator:
         """The evaluator of a whole layer."""
         centre = weights[1].shape[-1] // 2
         own1, own2, own3 = (blocks_of(w[:, :, centre, centre], len(t)) for w in weights)
-        return cls(_laid_out(weights), biases, own3.mT * own2 * own1.mT, t, h, upper)
+        w1, w2, w3 = (_channels_last(weight) for weight in weights)
+        return cls((w1, w2, w3), biases, own3.mT * own2 * own1.mT, t, h, upper)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """L(x) and diag J(x). Shapes: (batch, C, H, W) twice."""
@@ -104,8 +105,3 @@ def _channels_last(x: Tensor) -> Tensor:
     """x laid out as convolutions are fastest: with channels last on CPUs."""
     cpu = x.device.type == "cpu"
     return x.contiguous(memory_format=torch.channels_last if cpu else torch.contiguous_format)
-
-
-def _laid_out(weights: Triple) -> Triple:
-    w1, w2, w3 = (_channels_last(weight) for weight in weights)
-    return w1, w2, w3

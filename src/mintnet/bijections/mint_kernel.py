@@ -28,10 +28,8 @@ try:
 except ImportError:
     triton = None
 
-MOST_COPIES = 128
-"""The kernel holds the K × K weights between copies of a channel on the chip."""
-ROWS = 16
-"""Entries of a program: the fewest that Triton's products of matrices take."""
+MOST_COPIES = 128  # the kernel holds the K × K weights between copies of a channel on the chip
+ROWS = 16  # entries of a program: the fewest that Triton's products of matrices take
 
 
 @dataclass(frozen=True)
@@ -85,10 +83,9 @@ def solve_on_gpu(
     (channels, copies, count), x = known[0].shape, torch.empty_like(target)
     padded = max(16, triton.next_power_of_2(copies))
     grid, warps = (triton.cdiv(count, ROWS), channels), max(1, padded // 8)
-    arrays = (*known, *own, t, target)
     if x.numel():
         with torch.cuda.device_of(x):
-            each = (*(part.contiguous() for part in arrays), x)
+            each = (*(part.contiguous() for part in (*known, *own, t, target)), x)
             sizes = torch.finfo(x.dtype).eps, copies, padded, ROWS
             _kernel[grid](*each, count, *sizes, num_warps=warps)
     return x

@@ -26,8 +26,7 @@ from mintnet.calculus.masks import check_positive, check_size
 from mintnet.solvers import Evaluate, System
 from mintnet.solvers.levels import LevelMap, LevelWalk
 
-T_FLOOR = 1e-3
-"""The least t: it binds nothing in trained models and keeps every slope away from 0."""
+T_FLOOR = 1e-3  # the least t: it binds nothing in trained models and keeps slopes away from 0
 
 
 class MixtureLayer(TriangularBijection):
@@ -62,8 +61,7 @@ class MixtureLayer(TriangularBijection):
         True
     """
 
-    given_context: Tensor | None = None
-    """(batch, features), of a layer that `given` gave."""
+    given_context: Tensor | None = None  # (batch, features), of a layer that `given` gave
 
     def __init__(
         self,
@@ -80,8 +78,7 @@ class MixtureLayer(TriangularBijection):
         check_size(size, vectors=True)
         self.event_shape, self.filters = (channels, *size), filters
         self.ordering = Ordering(upper)
-        options = filters, size, blocks, components, upper, context
-        self.network = MixtureNetwork(channels, *options)
+        self.network = MixtureNetwork(channels, filters, size, blocks, components, upper, context)
         raw_t = math.log(math.expm1(0.01 - T_FLOOR))
         self.raw_t = nn.Parameter(torch.full((channels, *(1 for _ in size)), raw_t))
         weights = sum(conv.mask.numel() for conv in self.network.convolutions)
@@ -170,9 +167,8 @@ class MixtureMap(MonotoneMap, LevelMap):
         kind = Convolution if len(self.layer.event_shape) == 3 else Dense
         masked = [*network.convolutions, network.linear]
         biases = [network.first_bias, *(m.bias for m in masked[1:])]
-        weights = (m.weight * m.mask for m in masked)
-        pairs = zip(weights, biases, strict=True)
-        return [kind(weight, bias, groups, self.ordering) for weight, bias in pairs]
+        pairs = zip(masked, biases, strict=True)
+        return [kind(m.weight * m.mask, bias, groups, self.ordering) for m, bias in pairs]
 
     def constants(self, context: Tensor | None) -> tuple[Tensor, ...]:
         """t and r (C, 1), steps (2, C, J, 1), the shifts of the context (blocks, C, K, batch)."""
@@ -182,8 +178,7 @@ class MixtureMap(MonotoneMap, LevelMap):
         return found if shifts is None else (*found, shifts.movedim(1, 3))
 
     def keep_input(self, walk: LevelWalk, level: int, x: Tensor) -> None:
-        steps = walk.constants[2][:, walk.channels(level)]
-        seen = with_steps(x[:, None], steps)
+        seen = with_steps(x[:, None], walk.constants[2][:, walk.channels(level)])
         for index in (0, len(self.layer.network.convolutions)):
             walk.keep(level, index, seen)
 

@@ -29,10 +29,8 @@ except ImportError:
 
 _log = logging.getLogger(__name__)
 
-MOST_COMPONENTS = 32
-"""A thread holds all components of its entry, and of more it would take long to compile."""
-ROWS = 32
-"""Entries of a program, one for each thread of one warp."""
+MOST_COMPONENTS = 32  # a thread holds all of its entry; with more, compiling would take long
+ROWS = 32  # entries of a program, one for each thread of one warp
 
 
 def can_invert(mixture: Mixture, y: Tensor) -> bool:

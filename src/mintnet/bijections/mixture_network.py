@@ -10,17 +10,13 @@ from torch.nn import functional as F
 
 from mintnet.calculus import conv_mask, dense_mask
 
+# (number of a convolution, its input) ↦ its output; None stands for x itself.
 Convolve = Callable[[int, Tensor | None], Tensor]
-"""(number of a convolution, its input) ↦ its output; None stands for x itself."""
-LEAST_LOG_SCALE = -9.0
-"""Components may be much narrower than a grey level, which is 2 / 256 of pixels in [−1, 1]."""
-SLOW = 0.05
-"""The linear prediction moves slowly: its weights are multiplied by this."""
+LEAST_LOG_SCALE = -9.0  # much narrower than a grey level, which is 2 / 256 of pixels in [−1, 1]
+SLOW = 0.05  # the linear prediction moves slowly: its weights are multiplied by this
 EPS = 1e-4
-STEPS = 16
-"""Smooth steps of each entry of an image that the first convolution sees."""
-LOGISTIC_SCALE = 3**0.5 / math.pi
-"""The scale of a logistic distribution with standard deviation 1."""
+STEPS = 16  # smooth steps of each entry of an image that the first convolution sees
+LOGISTIC_SCALE = 3**0.5 / math.pi  # of a logistic distribution with standard deviation 1
 
 
 class Mixture(NamedTuple):
@@ -31,9 +27,8 @@ class Mixture(NamedTuple):
         t + f / (F (1 − F)) = t + Σₖ wₖ aₖ σ(−uₖ) + Σₖ vₖ aₖ σ(uₖ)
 
     with w the softmax of log πₖ + log σ(uₖ) and v that of log πₖ + log σ(−uₖ): a sum of positive
-    terms, which holds its relative accuracy where F or 1 − F vanishes. It lies in
-    [t, t + max a]; logit F lies between the smallest and the largest uₖ, which gives a bracket for
-    the inverse.
+    terms, which holds its relative accuracy where F or 1 − F vanishes. It lies in [t, t + max a];
+    logit F lies between the smallest and the largest uₖ, which gives a bracket for the inverse.
 
     Shapes: ``log_weight``, ``log_slope`` (log a) and ``offset`` (m) have a last axis of components
     behind the shape of x; ``centre`` (ℓ) and ``t`` broadcast to x.
@@ -196,10 +191,9 @@ class MixtureNetwork(nn.Module):
         """V c of each block, (blocks, batch, C, K), from context of shape (batch, features)."""
         features = 0 if context is None else context.shape[-1]
         if features != self.context:
-            raise ValueError(
-                f"this layer takes a context of {self.context} features for each sample; got "
-                f"{features}. Use layer.given(context) for a layer with context."
-            )
+            wanted = f"a context of {self.context} features for each sample"
+            hint = "Use layer.given(context) for a layer with context."
+            raise ValueError(f"this layer takes {wanted}; got {features}. {hint}")
         if context is None or self.shifts is None:
             return None
         shifts = torch.einsum("nhf,bf->nbh", self.shifts, context.to(self.shifts.dtype))

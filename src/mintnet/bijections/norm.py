@@ -42,10 +42,8 @@ class BatchNorm(EntrywiseBijection):
 
     def invert(self, z: Tensor) -> Tensor:
         if self.training:
-            raise RuntimeError(
-                "BatchNorm has no inverse in training mode: its statistics come from the batch, so "
-                "each output depends on every sample. Call .eval() first."
-            )
+            why = "each output depends on every sample of the batch. Call .eval() first."
+            raise RuntimeError(f"BatchNorm has no inverse in training mode: {why}")
         _check_channels(z, self.channels, "the inverse of BatchNorm")
         slope = (self.scale / (self.variance + self.eps).sqrt())[:, None, None]
         return (z - self.shift[:, None, None]) / slope + self.mean[:, None, None]
@@ -53,10 +51,8 @@ class BatchNorm(EntrywiseBijection):
     def _batch_statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
         axes, count = (0, 2, 3), x.numel() // self.channels
         if count < 2:
-            raise ValueError(
-                "BatchNorm in training mode needs more than one value for each channel; "
-                f"got a batch of shape {tuple(x.shape)}. Use a larger batch, or .eval()."
-            )
+            wanted = "BatchNorm in training mode needs more than one value for each channel"
+            raise ValueError(f"{wanted}; got {tuple(x.shape)}. Use a larger batch, or .eval().")
         mean, variance = x.mean(axes), x.var(axes, unbiased=False)
         with torch.no_grad():
             self.mean.lerp_(mean.to(self.mean), self.momentum)
@@ -96,10 +92,8 @@ class EntryScaling(EntrywiseBijection):
 
     def invert(self, z: Tensor) -> Tensor:
         if self.training and not bool(self.is_set):
-            raise RuntimeError(
-                f"{type(self).__name__} has no inverse yet: the first training batch sets it. Run "
-                "a batch forward first, or call .eval() to use it as it is."
-            )
+            why = "the first training batch sets it. Run one, or call .eval() to use it as it is."
+            raise RuntimeError(f"{type(self).__name__} has no inverse yet: {why}")
         return z * self._like(z, -self.log_scale).exp() - self._like(z, self.shift)
 
     @torch.no_grad()
@@ -108,10 +102,8 @@ class EntryScaling(EntrywiseBijection):
         deviation = x.std(axes, unbiased=False)
         if not bool((deviation > 0).all()):
             entry = "channel" if isinstance(self, ActNorm) else "entry"
-            raise ValueError(
-                f"{type(self).__name__} cannot start from this batch: at least one {entry} is "
-                "constant in it. Start from a batch of different samples."
-            )
+            why = f"at least one {entry} is constant in it. Start from different samples."
+            raise ValueError(f"{type(self).__name__} cannot start from this batch: {why}")
         self.shift.copy_(-x.mean(axes))
         self.log_scale.copy_(-deviation.log())
         self.is_set.fill_(True)

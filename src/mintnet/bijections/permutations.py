@@ -95,10 +95,8 @@ class Reshape(Permutation):
     def __init__(self, shape: tuple[int, ...], into: tuple[int, ...]) -> None:
         super().__init__()
         if math.prod(shape) != math.prod(into):
-            raise ValueError(
-                f"samples of shape {tuple(shape)} have {math.prod(shape)} entries and cannot take "
-                f"the shape {tuple(into)}, which has {math.prod(into)}"
-            )
+            counts = f"{math.prod(shape)} entries are not {math.prod(into)}"
+            raise ValueError(f"samples of shape {tuple(shape)} cannot take {tuple(into)}: {counts}")
         self.event_shape, self.into = tuple(shape), tuple(into)
 
     @property

@@ -80,9 +80,8 @@ class TriangularBijection(Bijection):
         y = trace(self.function).on(variable(x.double()))
         logs = y.slope.abs().log()
         if not unreadable(x) and not bool(y.data.isnan().any() | within_range(logs)):
-            raise ValueError(
-                f"the log-determinant of {self.name} is not finite: a slope is 0 or beyond float64"
-            )
+            why = "a slope is 0 or beyond float64"
+            raise ValueError(f"the log-determinant of {self.name} is not finite: {why}")
         return y.data.to(x), logs.to(x)
 
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,15 +135,8 @@ class TriangularBijection(Bijection):
         return type(self).__name__
 
     def system(self) -> System:
-        return System(
-            name=self.name,
-            evaluate=self.evaluator(),
-            start=self.start,
-            ordering=self.ordering,
-            expression=lambda: trace(self.function),
-            slope_floor=self.slope_floor,
-            work=self.work,
-        )
+        equation = self.name, self.evaluator(), self.start, self.ordering
+        return System(*equation, lambda: trace(self.function), self.slope_floor, work=self.work)
 
     @torch.no_grad()
     def find(self, z: Tensor, solver: Solver | None = None) -> Solution:

@@ -75,10 +75,8 @@ class Conditioner(nn.Module, ABC):
             raise ValueError(f"{self} is another one each time, so that nothing can be proved")
         differs = (levels == some) & ~torch.isclose(first, third, rtol=1e-3, atol=1e-5)
         if bool((read & (levels >= some)).any() or differs.any()):
-            raise ValueError(
-                f"{self} depends on entries that are not earlier in the {self.ordering}: its slope "
-                "is not 0, and nothing can be proved. Mask what it reads."
-            )
+            what = f"entries that are not earlier in the {self.ordering}"
+            raise ValueError(f"{self} depends on {what}: its slope is not 0. Mask what it reads.")
         return all(bool(run.isfinite().all()) for run in outputs)
 
     def __str__(self) -> str:
@@ -118,10 +116,8 @@ class HalfConditioner(Conditioner):
         found = self.network(data.masked_fill(~read, 0.0))
         expected = (data.shape[0], self.outputs * data.shape[1], *data.shape[2:])
         if tuple(found.shape) != expected:
-            raise ValueError(
-                f"the network of a coupling must give {self.outputs} outputs for each entry, "
-                f"{expected}; got {tuple(found.shape)}"
-            )
+            wanted = f"{self.outputs} outputs for each entry, {expected}"
+            raise ValueError(f"the network of a coupling gives {wanted}; got {tuple(found.shape)}")
         return tuple(part.masked_fill(read, 0.0) for part in found.chunk(self.outputs, 1))
 
     def levels(self, shape: tuple[int, ...]) -> Tensor:
@@ -132,8 +128,8 @@ class HalfConditioner(Conditioner):
         return Interval.of(-bound, bound)
 
 
+# The ordering that each partition belongs to: earlier channels come first in the raster.
 PARTITIONS = {"checkerboard": "checkerboard", "channel": "raster"}
-"""The ordering that each partition belongs to: earlier channels come first in the raster."""
 
 
 @lru_cache(maxsize=128)

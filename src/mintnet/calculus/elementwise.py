@@ -13,14 +13,14 @@ from mintnet.calculus.quantity import Function, Q
 class Elementwise(Function):
     """A strictly increasing function h applied to each entry.
 
-    ``floor`` and ``ceiling`` are the infimum and supremum of h over all reals. Subclasses give h
-    and h' with relative accuracy also in their tails, where h' is tiny but not 0.
+    ``floor`` and ``ceiling`` are the infimum and supremum of h over all reals; at ``peaks``, h' may
+    be extreme besides the ends of an interval. Subclasses give h and h' with relative accuracy also
+    in their tails, where h' is tiny but not 0.
     """
 
     floor: float = -INF
     ceiling: float = INF
     peaks: tuple[float, ...] = ()
-    """Where h' may be extreme besides the ends of an interval."""
 
     def forward(self, x: Q) -> Q:
         return x.apply(self)

@@ -112,8 +112,6 @@ def trace(function: Callable[[Any], Any]) -> Expression:
     """The expression of a function, by running it once on a symbol."""
     found = function(Expression(Operation.INPUT))
     if not isinstance(found, Expression):
-        raise ValueError(
-            "a function of the calculus gives back a quantity made from its argument; got "
-            f"{type(found).__name__}"
-        )
+        got = type(found).__name__
+        raise ValueError(f"a function of the calculus gives back a quantity made from x; got {got}")
     return found

@@ -55,8 +55,7 @@ class LinearMap(ABC):
 def blocks_of(matrix: Tensor, groups: int) -> Tensor:
     """The diagonal blocks of a (groups * out, groups * in) matrix, (groups, out, in)."""
     rows, columns = matrix.shape[0] // groups, matrix.shape[1] // groups
-    blocks = matrix.reshape(groups, rows, groups, columns)
-    return blocks.diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+    return matrix.reshape(groups, rows, groups, columns).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
 
 
 def constrained(w2: Tensor, w1: Tensor, w3: Tensor, channels: int, mask: Tensor) -> Tensor:

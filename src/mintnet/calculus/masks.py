@@ -118,10 +118,9 @@ def check_positive(**sizes: int) -> None:
 def check_size(size: tuple[int, ...], vectors: bool = False) -> None:
     """Raise unless it is (height, width), or () where ``vectors`` are possible."""
     if not isinstance(size, tuple | list) or len(size) not in ((0, 2) if vectors else (2,)):
-        raise ValueError(
-            f"size is (height, width) of images{', or () for vectors' * vectors}; got {size!r}. A "
-            "layer for points of D numbers is MixtureLayer(channels=D, filters=K, size=())."
-        )
+        wanted = "(height, width) of images" + ", or () for vectors" * vectors
+        points = "A layer for points of D numbers is MixtureLayer(channels=D, filters=K, size=())."
+        raise ValueError(f"size is {wanted}; got {size!r}. {points}")
     check_positive(**dict(zip(("height", "width"), size, strict=False)))
 
 

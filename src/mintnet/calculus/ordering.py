@@ -55,9 +55,8 @@ class Ordering:
         return f"{'upper' if self.upper else 'lower'} {self.name} ordering"
 
 
+# The axes (channel, row, column) from the slowest to the fastest.
 AXES = {"pixel": (1, 2, 0), "row": (1, 0, 2), "column": (2, 0, 1)}
-"""The axes (channel, row, column) from the slowest to the fastest."""
-
 ORDERS = ("raster", *AXES, "checkerboard")
 
 
@@ -76,7 +75,5 @@ def common(first: Ordering | None, second: Ordering | None) -> Ordering | None:
     """The ordering of a combination; ``None`` (a diagonal Jacobian) agrees with every ordering."""
     if first is None or second is None or first == second:
         return first if second is None else second
-    raise OrderingError(
-        f"one value cannot be both in the {first} and in the {second}: its Jacobian would not "
-        "be triangular. Let the two meet in a Chain of bijections instead."
-    )
+    fault = f"both in the {first} and in the {second}: its Jacobian would not be triangular"
+    raise OrderingError(f"one value cannot be {fault}. Let the two meet in a Chain of bijections.")

@@ -23,12 +23,11 @@ from mintnet.calculus.interval import INF, TINIEST
 from mintnet.calculus.range import unbounded
 
 PLAIN = str | int | float | complex | bytes | Enum | type
+# Packages whose classes and functions are not looked into; objects of theirs are.
 FOREIGN = {*sys.stdlib_module_names, "mintnet", "numpy", "torch"}
-"""Packages whose classes and functions are not looked into; objects of theirs are."""
-UNREAD = ("logging", "mintnet", "torch", "typing")
-"""Packages of which global objects are not looked into either, except tensors and modules."""
+UNREAD = ("logging", "mintnet", "torch", "typing")  # nor global objects, but tensors and modules
+# Attributes that matter where they are not empty.
 HOOKS = frozenset(name for name, held in vars(nn.Module()).items() if "hooks" in name)
-"""Attributes that matter where they are not empty."""
 
 
 class Verdict(IntEnum):
@@ -91,10 +90,8 @@ class Proof:
             low, high = self.low.min().item(), self.high.max().item()
             return f"{word}: every slope lies in [{low:.4g}, {high:.4g}]"
         failed = int((self.verdict == Verdict.NOT_PROVED).sum())
-        return (
-            f"not proved for {failed} of {self.verdict.numel()} coordinates: "
-            f"{self.blame or 'the slope is exactly 0, so the coordinate is lost'}"
-        )
+        why = self.blame or "the slope is exactly 0, so the coordinate is lost"
+        return f"not proved for {failed} of {self.verdict.numel()} coordinates: {why}"
 
     def __str__(self) -> str:
         return self.message
@@ -102,11 +99,9 @@ class Proof:
     def require_injective(self, name: str) -> None:
         """Raise `NotProvedError` with the explanation unless Theorem 1 applies."""
         if not self.injective:
-            raise NotProvedError(
-                f"{name} is not proved to be invertible ({self.message}). Change that part, for "
-                "example by adding t·x with a large enough t or by a sign constraint, or pass "
-                "insist=True if you know better."
-            )
+            how = "for example by adding t·x with a large enough t or by a sign constraint"
+            hint = f"Change that part, {how}, or pass insist=True if you know better."
+            raise NotProvedError(f"{name} is not proved to be invertible ({self.message}). {hint}")
 
 
 def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
@@ -133,24 +128,19 @@ def certify(function: Callable[[Any], Any], shape: tuple[int, ...]) -> Proof:
         made_of.tensors = [tensor.detach().clone() for tensor in made_of.tensors]
         for node in root.nodes():
             constant = node.operation in (Operation.SCALE, Operation.SHIFT)
-            if not Fingerprint(
-                torch.as_tensor(node.part, dtype=torch.double) if constant else node.part
-            ).finite:
+            part = torch.as_tensor(node.part, dtype=torch.double) if constant else node.part
+            if not Fingerprint(part).finite:
                 fault = f"{'a constant' if constant else node.part} holds NaN or infinite numbers"
                 none, bound = torch.zeros(shape, dtype=torch.int8), torch.full(shape, INF).double()
                 return Proof(none, -bound, bound, none, fault, -bound, bound, made_of)
         if not made_of.same(Fingerprint(*trace(function).nodes())):
-            raise ValueError(
-                "the function is another one each time that it is called, so that nothing can be "
-                "proved: take random numbers and counters out of it, and dropout in training mode"
-            )
+            remedy = "take random numbers and counters out of it, and dropout in training mode"
+            raise ValueError(f"the function is another one each time, nothing is proved: {remedy}")
         image = root.on(unbounded(shape))
     slope = image.slope
-    if slope.low.shape[1:] != shape:
-        raise ValueError(
-            f"a bijection keeps the shape of its input; {shape} became "
-            f"{tuple(slope.low.shape[1:])}. End with one copy of each channel (copies_out=1)."
-        )
+    if (found := tuple(slope.low.shape[1:])) != shape:
+        remedy = "End with one copy of each channel (copies_out=1)."
+        raise ValueError(f"a bijection keeps the shape; {shape} became {found}. {remedy}")
     signed = slope.sign != 0
     onto = signed & ((slope.low > 0) | (slope.high < 0) | image.affine)
     verdict = (signed.to(torch.int8) + onto.to(torch.int8))[0]
@@ -278,10 +268,8 @@ def _reduced(value: Any) -> list[Any]:
     try:
         found = reduce(value) if reduce else value.__reduce_ex__(4)
     except (TypeError, RuntimeError) as error:
-        kind = f"{type(value).__module__}.{type(value).__name__}"
-        raise ValueError(
-            f"nothing can be proved of a function that holds a {kind}: whether it changes cannot "
-            "be seen. Hold numbers, tensors, lists or modules instead."
-        ) from error
+        what = f"a {type(value).__module__}.{type(value).__name__}, whose changes cannot be seen"
+        words = f"holds {what}. Hold numbers, tensors, lists or modules instead."
+        raise ValueError(f"nothing can be proved of a function that {words}") from error
     parts = [found] if isinstance(found, str) else found
     return [list(part) if isinstance(part, Iterator) else part for part in parts]

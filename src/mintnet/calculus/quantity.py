@@ -83,10 +83,8 @@ class Quantity(Arithmetic):
     @classmethod
     def __torch_function__(cls, function: Any, *_: Any, **__: Any) -> Any:
         name = getattr(function, "__name__", str(function))
-        raise TypeError(
-            f"torch.{name} does not know the slope of its argument: write functions with "
-            "mintnet.calculus, for example Tanh()(x), or derive a new one from Elementwise"
-        )
+        remedy = "write it with mintnet.calculus, as Tanh()(x), or derive one from Elementwise"
+        raise TypeError(f"torch.{name} does not know the slope of its argument: {remedy}")
 
     def __add__(self, other: Self | Tensor | float) -> Self:
         return self.add(other) if isinstance(other, type(self)) else self.shift(_constant(other))
@@ -210,10 +208,8 @@ def fitting(constant: Tensor | float, event_shape: tuple[int, ...]) -> Tensor | 
         constant, shape = constant[0], shape[1:]
     sizes = zip(reversed(shape), reversed(event_shape), strict=False)
     if len(shape) > len(event_shape) or any(a not in (1, b) for a, b in sizes):
-        raise ValueError(
-            f"a constant of shape {shape} does not fit samples of shape {event_shape}: it needs "
-            "one entry for each coordinate, or one for all"
-        )
+        needs = f"samples of shape {event_shape}: it needs one entry a coordinate, or one for all"
+        raise ValueError(f"a constant of shape {shape} does not fit {needs}")
     return constant
 
 
@@ -224,21 +220,16 @@ def check_groups(linear: LinearMap, groups: int | None, shape: tuple[int, ...]) 
         raise ValueError(f"{linear} has complex weights; the calculus is one of real numbers")
     axes = linear.weight.dim() - 1
     if groups not in (None, linear.groups) or shape[0] != into or len(shape) != axes:
-        copies = into // linear.groups
-        raise ValueError(
-            f"{linear} expects {linear.groups} channels of the input in {copies} copies each and "
-            f"samples of {axes} dimensions; got samples of shape {shape} that stem from "
-            f"{groups or 'unknown'} channels"
-        )
+        wanted = f"{linear.groups} channels of the input in {into // linear.groups} copies each"
+        got = f"samples of shape {shape} that stem from {groups or 'unknown'} channels"
+        raise ValueError(f"{linear} expects {wanted} and samples of {axes} dimensions; got {got}")
 
 
 def check_same_shape(first: Tensor, second: Tensor, verb: str) -> None:
     """Raise unless the two operands of a sum or product have one shape."""
     if first.shape != second.shape:
-        raise ValueError(
-            f"cannot {verb} values of shapes {tuple(first.shape)} and {tuple(second.shape)}: both "
-            "need the same number of copies of each channel"
-        )
+        shapes = f"{tuple(first.shape)} and {tuple(second.shape)}"
+        raise ValueError(f"cannot {verb} shapes {shapes}: both need as many copies of each channel")
 
 
 def _constant(value: object) -> Tensor | float:

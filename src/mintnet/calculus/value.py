@@ -92,10 +92,8 @@ class Value(Quantity):
         """Σ log |slope| over the entries of each sample. Shape: (batch,)."""
         logs = self.slope.abs().log()
         if not bool(within_range(logs)):
-            raise ValueError(
-                f"a slope is 0 or beyond the range of {self.slope.dtype}: take inputs in float64, "
-                "or a Composed, which does"
-            )
+            remedy = "take inputs in float64, or a Composed, which does"
+            raise ValueError(f"a slope is 0 or beyond the range of {self.slope.dtype}: {remedy}")
         return logs.flatten(1).sum(1)
 
 

@@ -35,8 +35,8 @@ REMEDY = "Try flow.double(); if that does not help, the flow overflows at this n
 class Layer:
     """An autoregressive layer y_i = τ(x_i; h_i(x_<i)) with the context of a batch."""
 
+    # (x, context) ↦ τ and τ⁻¹ with the parameters h(x), both maps of (batch, D)
     scalar: Callable[[Tensor, Tensor | None], tuple[Map, Map]]
-    """(x, context) ↦ τ and τ⁻¹ with the parameters h(x), both maps of (batch, D)."""
     context: Tensor | None  # (batch, …)
     passes: int  # after which Jacobi's iteration is exact
     weights: tuple[Tensor, ...]  # of h

@@ -102,8 +102,7 @@ class FlowDistribution(Distribution):
     def sample(self, sample_shape: Shape = ()) -> Tensor:
         """New images by the verified inverse, uint8 (…, C, H, W)."""
         shape = self._extended_shape(torch.Size(sample_shape))
-        count = shape[:-3].numel()
-        if count == 0:
+        if (count := shape[:-3].numel()) == 0:
             return torch.empty(shape, dtype=torch.uint8, device=self.flow.device)
         return self.flow.sample(count, self.temperature, solver=self.solver).reshape(shape)
 

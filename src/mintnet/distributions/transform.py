@@ -37,8 +37,7 @@ class BijectionTransform(Transform, nn.Module):
 
     bijective = True
     bijection: Bijection
-    _stamp: object = None
-    """What the x and y that are remembered belong to, see `_state`."""
+    _stamp: object = None  # what the x and y that are remembered belong to, see `_state`
 
     def __init__(
         self,

@@ -11,14 +11,13 @@ from mintnet.bijections.triangular import Q, TriangularBijection
 from mintnet.calculus import Exp, HalfConditioner, Ordering, Sigmoid, Softplus, Tanh
 from mintnet.calculus.masks import check_positive
 
-SCALES: dict[str, Callable[[Any], Any]] = {
+SCALES: dict[str, Callable[[Any], Any]] = {  # σ: positive, but for raw, which is to be refused
     "exp": lambda v: Exp()(v),
     "softplus": lambda v: Softplus()(v + math.log(math.e - 1)),
-    "sigmoid": lambda v: Sigmoid()(v + 2.0),
+    "sigmoid": lambda v: Sigmoid()(v + 2.0),  # that of Glow
     "bounded": lambda v: Exp()(2.0 * Tanh()(0.5 * v)),
     "raw": lambda v: v + 1.0,
 }
-"""σ: positive, but for ``raw``, which is there to be refused; ``sigmoid`` is that of Glow."""
 
 
 def check_shape(shape: tuple[int, ...]) -> None:
@@ -48,8 +47,7 @@ class HalfNetwork(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         read = x[:, self.channels :] if self.upper else x[:, : self.channels]
         found = self.network(read).unflatten(1, (2, self.channels))
-        gain = self.log_gain[:, None, None].expand_as(found[:, :1])
-        found = torch.cat([found, gain], 1)
+        found = torch.cat([found, self.log_gain[:, None, None].expand_as(found[:, :1])], 1)
         none = torch.zeros_like(found)
         return torch.cat([found, none] if self.upper else [none, found], 2).flatten(1, 2)
 
@@ -112,10 +110,9 @@ class Coupling(AffineLayer):
     def __init__(self, shape: tuple[int, ...], half: HalfConditioner, scale: str | None) -> None:
         by_channel = half.partition == "channel"
         if (shape[0] if by_channel else torch.Size(shape[-2:]).numel()) < 2:
-            raise ValueError(
-                f"a coupling needs two halves; samples of shape {tuple(shape)} have only one "
-                f"{'channel' if by_channel else 'place'}. Squeeze first, or take another partition."
-            )
+            got = f"shape {tuple(shape)} has only one {'channel' if by_channel else 'place'}"
+            remedy = "Squeeze first, or take another partition."
+            raise ValueError(f"a coupling needs two halves; {got}. {remedy}")
         super().__init__(shape, half.ordering, scale)
         self.conditioner = half
 

@@ -14,7 +14,6 @@ from mintnet.solvers.solution import checked, own_scale
 
 State = tuple[Tensor, ...]
 Dynamics = Callable[[Any, State], State]
-
 CORRECTIONS = 30  # of the inverse by what its image misses
 
 
@@ -154,8 +153,6 @@ def _torchdiffeq() -> Any:
     try:
         import torchdiffeq
     except ImportError as error:
-        raise ImportError(
-            "the adaptive integrator of FFJORD needs torchdiffeq, which is not installed: pip "
-            'install "mintnet[ffjord]", or choose method="rk4", which needs nothing'
-        ) from error
+        ways = 'pip install "mintnet[ffjord]", or choose method="rk4", which needs nothing'
+        raise ImportError(f"FFJORD with dopri5 needs torchdiffeq: {ways}") from error
     return torchdiffeq

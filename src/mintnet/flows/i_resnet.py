@@ -12,7 +12,6 @@ from mintnet.solvers import Auto, FixedPoint, ResidualIteration, Solution, Solve
 from mintnet.solvers.gradient import attach_gradient
 
 STEPS = 2000  # of the inverse at most: with a Lipschitz constant of 0.97 float64 needs 1200
-
 SETTLED, MOVED_LITTLE = 1e-9, 1e-2  # shares of the norm: power iterations stop, one is enough
 
 
@@ -164,9 +163,6 @@ class IResNetBlock(Bijection):
 
     def value(self, x: Tensor) -> Tensor:
         return self._evaluate(x)[0]
-
-    def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
-        return (solver.tolerance if solver else None) or super().tolerance_of(dtype, solver)
 
     def attach(self, x: Tensor, z: Tensor) -> Tensor:
         return attach_gradient(x, z, self._evaluate, "IResNetBlock", max_steps=STEPS)

@@ -12,23 +12,15 @@ from mintnet.solvers.fixed_point import FixedPoint
 from mintnet.solvers.solution import Solution, Status, improved
 from mintnet.solvers.wavefront import Wavefront
 
+# Operations that take as long as the overhead of one level of the wavefront: 1 to 3.5 ms measured
+# on one core that does 74 GFLOP/s; on an H200 some 8 ms of launches at 20 TFLOP/s.
 WORK_PER_LEVEL = {"cpu": 1.2e8, "cuda": 1.6e11}
-"""Operations that take as long as the overhead of one level of the wavefront: 1 to 3.5 ms measured
-on one core that does 74 GFLOP/s; on an H200 some 8 ms of launches at 20 TFLOP/s."""
-WORK_PER_CAPTURED_LEVEL = 4e9
-"""The same where the levels are one CUDA graph: about 0.2 ms."""
-WAVEFRONT_PASSES = 3
-"""What the wavefront costs beside its levels, in evaluations of f."""
-WAVEFRONT_FIRST = 12
-"""A wavefront that costs no more evaluations than this comes before steps of Algorithm 1."""
-
+WORK_PER_CAPTURED_LEVEL = 4e9  # the same where the levels are one CUDA graph: about 0.2 ms
+WAVEFRONT_PASSES = 3  # what the wavefront costs beside its levels, in evaluations of f
+WAVEFRONT_FIRST = 12  # evaluations: a wavefront of no more comes before steps of Algorithm 1
 MOST_STEPS = 200
-
-REFINED = 1e-10
-"""The residual at which an x known in float32 is refined enough: far below its rounding."""
-
-BISECTABLE = 512
-"""Coordinates of a sample up to which bisection is worth its time: it costs D² evaluations."""
+REFINED = 1e-10  # the residual at which an x known in float32 is refined: far below its rounding
+BISECTABLE = 512  # coordinates up to which bisection is worth its time: it costs D² evaluations
 
 
 @dataclass(frozen=True)

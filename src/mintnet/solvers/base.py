@@ -20,8 +20,7 @@ from mintnet.solvers.verified import TOLERANCES, verified
 if TYPE_CHECKING:
     from mintnet.solvers.levels import LevelMap
 
-Evaluate = Callable[..., tuple[Tensor, Tensor]]
-"""x ↦ (f(x), diag J(x)), both of the shape of x."""
+Evaluate = Callable[..., tuple[Tensor, Tensor]]  # x ↦ (f(x), diag J(x)), both of the shape of x
 
 REMEDY = (
     "Try the default solver mintnet.Auto(), float64 (layer.double()), or look at "
@@ -40,10 +39,10 @@ class System:
     ``evaluate`` is x ↦ (f(x), diag J(x)), which takes the ``context`` beside x, one row a sample,
     if there is any; ``start`` is z ↦ x₀. ``expression`` gives the trace of f for solvers that
     follow its structure, and ``levels`` a map that solves level by level, where there is one for x
-    of a dtype on a device.
-    ``slope_floor`` gives a lower bound of |diag J| (0 if none is known) and the sign of diag J, of
-    the shape of one sample or of one number. ``work`` is how many multiplications and additions one
-    ``evaluate`` takes for one sample, roughly; 0 if that is not known.
+    of a dtype on a device. ``slope_floor`` gives a lower bound of |diag J| (0 if none is known) and
+    the sign of diag J, of the shape of one sample or of one number. ``work`` is how many
+    multiplications and additions one ``evaluate`` takes for one sample, roughly; 0 if not known.
+    ``near`` is x close to the solution, one row a sample, such as that of a solve in float32.
     """
 
     name: str
@@ -56,7 +55,6 @@ class System:
     work: float = 0.0
     context: Tensor | None = None
     near: Tensor | None = None
-    """x close to the solution, one row a sample, such as that of a solve in float32."""
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.evaluate(x) if self.context is None else self.evaluate(x, self.context)

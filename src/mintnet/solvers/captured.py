@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from mintnet.solvers.fixed_point import FixedPoint, State
 
 MOST_GRAPHS = 64
-
 _graphs: OrderedDict[Hashable, CapturedSteps] = OrderedDict()
 T = TypeVar("T")
 

@@ -14,8 +14,7 @@ from mintnet.solvers.captured import captured_steps
 from mintnet.solvers.solution import Solution, Status, checked, relative_residual
 from mintnet.solvers.verified import TOLERANCES
 
-LOOK_AT = 3
-"""The step after which `patience` counts."""
+LOOK_AT = 3  # the step after which `patience` counts
 
 
 @dataclass(frozen=True)
@@ -172,11 +171,9 @@ class State(NamedTuple):
     def begin(z: Tensor, scale: Tensor, x: Tensor, given: Tensor | None = None) -> State:
         row = torch.arange(len(z), device=z.device)
         unknown, none = torch.full_like(scale, float("inf")), torch.zeros_like(row)
-        return State(
-            row, z, scale, given, x, x, torch.zeros_like(x), x, unknown, unknown,
-            torch.full_like(scale, float("nan")), unknown, none, none, none.bool(),
-            none.bool(),
-        )  # fmt: skip
+        at = x, x, torch.zeros_like(x), x
+        residuals = unknown, unknown, torch.full_like(scale, float("nan")), unknown
+        return State(row, z, scale, given, *at, *residuals, none, none, none.bool(), none.bool())
 
     def rows(self, chosen: Tensor) -> State:
         return self.each(lambda tensor: tensor[chosen])

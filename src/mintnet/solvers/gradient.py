@@ -44,16 +44,11 @@ class _Inverse(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
-            raise RuntimeError(
-                "second derivatives through an inverse are not available; differentiate the "
-                "forward map twice instead, or leave out create_graph=True"
-            )
+            remedy = "differentiate the forward map twice instead, or leave out create_graph=True"
+            raise RuntimeError(f"second derivatives through an inverse are not available; {remedy}")
         if _versions(ctx.weights) != ctx.versions:
-            raise RuntimeError(
-                f"the weights of {ctx.equation[1]} were modified in place after its inverse was "
-                "computed, so the gradient through it is lost; call backward before the "
-                "optimizer's step"
-            )
+            what = f"the weights of {ctx.equation[1]} were modified in place after its inverse"
+            raise RuntimeError(f"{what}: no gradient; call backward before the optimizer's step")
         (x,) = ctx.saved_tensors
         with true_float32():
             return _solve_transposed(x, gradient, *ctx.equation), None, None, None, None, None

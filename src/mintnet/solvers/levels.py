@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -16,9 +15,7 @@ from mintnet.graphs import capture, is_capturing
 from mintnet.solvers.captured import recent
 from mintnet.solvers.schedule import LevelCache, schedule
 
-MOST_WALKS = 16
-"""Captured walks that are kept."""
-
+MOST_WALKS = 16  # captured ones that are kept
 _walks: OrderedDict[Hashable, LevelWalk] = OrderedDict()
 
 
@@ -35,15 +32,13 @@ def walk_levels(function: LevelMap, z: Tensor, context: Tensor | None = None) ->
     shapes = tuple(tuple(linear.weight.shape) for linear in convolutions)
     features = None if context is None else context.shape[1]
     key = (type(function), function.ordering, shapes, features, tuple(z.shape), z.dtype, z.device)
-    found = None
-    with suppress(torch.OutOfMemoryError):
+    try:
         walk = recent(_walks, key, lambda: LevelWalk(function, z, context), MOST_WALKS)
-        found = walk.replayed(convolutions, function.constants(context), z)
-    if found is None:  # walks that are kept hold their activations
-        _walks.clear()
-        walk = LevelWalk(function, z, context)
-        found = walk.run()
-    return found, walk.depth
+        return walk.replayed(convolutions, function.constants(context), z), walk.depth
+    except torch.OutOfMemoryError:
+        _walks.clear()  # walks that are kept hold their activations
+    walk = LevelWalk(function, z, context)
+    return walk.run(), walk.depth
 
 
 class LevelMap(ABC):
@@ -84,8 +79,7 @@ class LevelWalk:
         channels, height, width = (*z.shape[1:], 1, 1)[:3]  # a vector has one place
         taps = (linear.weight.shape[-1] for linear in convolutions if z.dim() == 4)
         shape, radius = (channels, height, width), max(taps, default=1) // 2
-        ordering = function.ordering
-        self.schedule = schedule(shape, radius, ordering.upper, ordering.name)
+        self.schedule = schedule(shape, radius, function.ordering.upper, function.ordering.name)
         self.caches = [LevelCache(linear, self.schedule, z) for linear in convolutions]
         self.function, self.z = function, z
         # On the device before the walk: a captured graph cannot read from the host.

@@ -166,8 +166,7 @@ class LevelCache:
 
     def known_part(self, number: int) -> Tensor:
         """The bias and what earlier levels contribute to a level, (A, K_out, n·B)."""
-        level = self.schedule.levels[number]
-        rows, columns = self.patches[number]
+        level, (rows, columns) = self.schedule.levels[number], self.patches[number]
         key = (level.channels.start, level.channels.stop)
         if key not in self._columns:  # the weights of these channels, (A, K_out, T·K_in)
             part = self.weight[level.channels, :, level.seen].flatten(2)

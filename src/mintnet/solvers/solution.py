@@ -33,14 +33,13 @@ class Status(IntEnum):
         }[self]
 
 
-ADVICE = {
+ADVICE = {  # to people, where all samples that are not verified failed in this way
     Status.INACCURATE: "No x of this dtype near the solution meets this z. Solve in float64, with "
     "layer.double() and z.double(), and leave x in float64; where 12 digits are too many there, "
     "choose how many count: mintnet.FixedPoint(tolerance=1e-6).",
     Status.DISAGREES: "Either z is beyond what `transform` gives for numbers of this dtype, or "
     "`invert` is not its inverse: compare their formulas, shift and scale in the opposite order.",
 }
-"""What to say to people if all samples that are not verified failed in this way."""
 
 
 class InversionError(ArithmeticError):
@@ -51,8 +50,7 @@ class InversionError(ArithmeticError):
         self.solution = solution
 
 
-FIELDS = ("value", "status", "residual", "unit", "steps", "evaluations")
-"""The fields of a solution that have one row a sample."""
+FIELDS = ("value", "status", "residual", "unit", "steps", "evaluations")  # with one row a sample
 
 
 @dataclass(frozen=True)

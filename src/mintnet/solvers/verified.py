@@ -24,26 +24,17 @@ from torch.overrides import TorchFunctionMode
 from mintnet.precision import true_float32
 from mintnet.solvers.solution import Solution, Status, fill_failures, improved, relative_residual
 
-TOLERANCES = {torch.float32: 5e-6, torch.float64: 1e-12}
-"""The tolerance of a layer. Chains of layers have their own."""
-
+TOLERANCES = {torch.float32: 5e-6, torch.float64: 1e-12}  # of a layer; chains have their own
 Domain = tuple[float, float]
 REALS = (-float("inf"), float("inf"))
+ROUNDED_OFF = 0.1  # rounding is to blame if the residual before is below this share of that after
+CHECKED_AT_ONCE = {"cpu": 2**13, "cuda": 2**20}  # entries: more would leave the caches of a CPU
+LARGE = 2e7  # multiplications of a sample from which on torch's float64 convolutions are slow
 
-ROUNDED_OFF = 0.1
-"""Where rounding x is to blame, the residual before is less than this share of that after."""
-
-CHECKED_AT_ONCE = {"cpu": 2**13, "cuda": 2**20}
-"""Entries of samples that are checked at once: in float64, more would leave the caches of a CPU."""
-
-Attempt = Callable[[Tensor, Tensor], Solution]
-"""(z, rows) ↦ a solution for these samples of the batch, verified or not."""
-
-Refine = Callable[[Tensor, Tensor, Solution], Solution]
-"""(z, rows, near) ↦ a solution in float64 for these samples, which may begin at one in float32."""
-
-Value = Callable[[Tensor, Tensor], Tensor]
-"""(x, rows) ↦ f(x) for these samples of the batch."""
+# Functions of some samples, the given rows of the batch.
+Attempt = Callable[[Tensor, Tensor], Solution]  # (z, rows) ↦ a solution, verified or not
+Refine = Callable[[Tensor, Tensor, Solution], Solution]  # (z, rows, near) ↦ one in float64
+Value = Callable[[Tensor, Tensor], Tensor]  # (x, rows) ↦ f(x)
 
 
 class InFloat64(TorchFunctionMode):
@@ -58,10 +49,6 @@ class InFloat64(TorchFunctionMode):
     ) -> Any:
         args, kwargs = _wide(args), {k: _wide(v) for k, v in (kwargs or {}).items()}
         return _wide((masked_conv2d if func is torch.conv2d else func)(*args, **kwargs))
-
-
-LARGE = 2e7
-"""Multiplications of a sample from which on torch's float64 convolutions are slow."""
 
 
 def masked_conv2d(
@@ -139,8 +126,7 @@ def verified(
             rounded = wide.rows(slice(None), dtype=z.dtype)
             rest = _judged(rounded, value, z[left], some, tolerance, domain)
             found = improved(found, rest, left)
-            # If it was rounding that failed, what was rounded is much better. If not, another solve
-            # may be more accurate.
+            # Where rounding failed, what was rounded is much better; elsewhere try another solve.
             missed = ~rest.converged
             if bool(missed.any()):
                 exact = _judged(wide, value, goal, some, tolerance, domain)
@@ -172,12 +158,9 @@ def _judged(
     doubt = torch.where(inside, int(Status.INACCURATE), int(Status.DISAGREES))
     failure = torch.where(found.converged, doubt, found.status)
     status = torch.where(passed, int(Status.CONVERGED), failure)
+    residual, unit = residual.to(found.residual.dtype), unit.to(found.unit.dtype)
     return replace(
-        found,
-        value=fill_failures(x, status),
-        status=status,
-        residual=residual.to(found.residual.dtype),
-        unit=unit.to(found.unit.dtype),
+        found, value=fill_failures(x, status), status=status, residual=residual, unit=unit
     )
 
 

@@ -17,12 +17,13 @@ from mintnet.solvers.solution import Solution, checked, relative_residual
 from mintnet.solvers.verified import TOLERANCES
 
 MAX_STEPS = 200
+# Steps after which every other one cuts the bracket: Newton's method comes down from eˣ with a step
+# of 1 at a time, and each of them more than halves the residual.
 PATIENCE = 30
-"""Steps after which every other one cuts the bracket: Newton's method comes down from eˣ with a
-step of 1 at a time, and each of them more than halves the residual."""
+OTHERS = "Use FixedPoint or Bisection."
 
+# (x, columns) ↦ (f(x), f'(x)), for all equations or for some columns of them
 Equations = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
-"""(x, columns) ↦ (f(x), f'(x)), for all equations or for some columns of them."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,7 @@ class Wavefront(Solver):
     def _solve(self, system: System, z: Tensor, scale: Tensor) -> Solution:
         if system.expression is None:
             raise StructureError(f"{system.name} has no expression; use FixedPoint or Bisection")
-        root, levels = system.expression(), system.levels(z)
-        evaluations = 2
+        root, levels, evaluations = system.expression(), system.levels(z), 2
         if levels is not None:
             value, steps = walk_levels(levels, z, system.context)
         elif any(node.operation is Operation.CONDITION for node in root.nodes()):
@@ -53,8 +53,7 @@ class Wavefront(Solver):
         else:
             value, steps = _walk(system, root, z, scale)
         residual = relative_residual(system(value)[0] - z, scale)
-        tolerance = TOLERANCES[z.dtype]
-        return checked(system.name, value, residual, scale, tolerance, steps, evaluations)
+        return checked(system.name, value, residual, scale, TOLERANCES[z.dtype], steps, evaluations)
 
 
 def _walk(system: System, root: Expression, z: Tensor, scale: Tensor) -> tuple[Tensor, int]:
@@ -110,10 +109,8 @@ def _network_levels(system: System, root: Expression, z: Tensor) -> list[Tensor]
     first, *others = (network.levels(tuple(z.shape[1:])) for network in networks)
     linear = any(node.operation is Operation.LINEAR for node in root.nodes())
     if linear or not all(torch.equal(first, levels) for levels in others):
-        raise StructureError(
-            f"{system.name} has both masked linear maps and networks of earlier entries, or "
-            "networks of different levels: there is no level schedule. Use FixedPoint or Bisection."
-        )
+        what = "masked linear maps and networks of earlier entries, or networks of different levels"
+        raise StructureError(f"{system.name} has both {what}: there is no level schedule. {OTHERS}")
     levels = first.flatten().to(z.device)
     return [(levels == level).nonzero().flatten() for level in range(1 + int(levels.max()))]
 
@@ -178,10 +175,8 @@ def _evaluate(
             case Operation.ELEMENTWISE | Operation.ADD | Operation.MULTIPLY:
                 v = getattr(v, node.operation.value)(*others or (part,))
             case _:
-                raise StructureError(
-                    f"the wavefront follows {part} alone, not inside of another function. Use "
-                    "FixedPoint or Bisection."
-                )
+                where = f"{part} alone, not inside of another function"
+                raise StructureError(f"the wavefront follows {where}. {OTHERS}")
         found[node] = v
     return found
 
@@ -204,15 +199,11 @@ def _structure(
     kinds = {type(linear) for linear in maps}
     if not kinds <= {Convolution, Dense} or len(kinds) > 1:
         found = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise StructureError(
-            f"the wavefront follows masked convolutions or masked dense layers, one kind in a "
-            f"function; {system.name} has {found}. Use FixedPoint or Bisection."
-        )
+        taken = "masked convolutions or masked dense layers, one kind in a function"
+        raise StructureError(f"the wavefront follows {taken}; {system.name} has {found}. {OTHERS}")
     if system.ordering.name not in MASKS:
-        raise StructureError(
-            f"the wavefront has no level schedule for the {system.ordering} of {system.name}. "
-            "Use FixedPoint or Bisection."
-        )
+        what = f"the {system.ordering} of {system.name}"
+        raise StructureError(f"the wavefront has no level schedule for {what}. {OTHERS}")
     if len(shape) == 1:
         return (shape[0], 1, 1), 0
     if len(shape) != 3 or kinds == {Dense}:
