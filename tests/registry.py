@@ -187,9 +187,8 @@ def tiny_flow(side: int, seed: int) -> models.Flow:
     """A density model of 17 grey levels that takes milliseconds, float32, away from its start."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        flow = models.Flow(
-            models.MintNetConfig((1, side, side), pairs=(1, 1), filters=(3, 1)), 0.05, levels=17
-        )
+        config = models.MintNetConfig((1, side, side), pairs=(1, 1), filters=(3, 1))
+        flow = models.Flow(config, 0.05, levels=17)
         with torch.no_grad():
             for parameter in flow.parameters():
                 parameter.add_(torch.randn_like(parameter), alpha=0.2)

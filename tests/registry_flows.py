@@ -73,9 +73,8 @@ def _members_of_f() -> list[Case]:
         for upper, shape in ((False, image), (True, image), (partition == "channel", vector)):
             end = f"{partition}-{ways[upper]}-{len(shape)}d"
             settings = {"partition": partition, "upper": upper, "hidden": 3}
-            nice, real = (
-                partial(k, shape, **settings) for k in (mn.NICECoupling, mn.RealNVPCoupling)
-            )
+            nice = partial(mn.NICECoupling, shape, **settings)
+            real = partial(mn.RealNVPCoupling, shape, **settings)
             cases += [case(f"nice-{end}", nice, shape, volume_preserving=True)]
             cases += [case(f"real-nvp-{end}", real, shape)]
     for scale in ("exp", "softplus", "sigmoid"):

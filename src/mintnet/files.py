@@ -24,8 +24,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        special = is_special(path)
-        place = None if special else path.parent
+        place = None if (special := is_special(path)) else path.parent
         with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=place) as folder:
             part = Path(folder, path.name)
             yield part
@@ -83,10 +82,9 @@ def sha256(path: Path) -> str:
 
 def sync_folder(folder: Path) -> None:
     """Force a folder's list of files to disk, where the system can do that."""
-    if os.name != "posix":
-        return
     try:
-        _sync(folder, os.O_RDONLY)
+        if os.name == "posix":
+            _sync(folder, os.O_RDONLY)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EACCES):
             raise

@@ -49,8 +49,7 @@ class FlowDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
         """log p of each row, in nats, (n,)."""
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=np.float64, reset=False)
-        found: NDArray[np.float64] = self.model_.log_prob(torch.tensor(rows)).numpy()
-        return found
+        return np.asarray(self.model_.log_prob(torch.tensor(rows)))
 
     def score(self, X: Any, y: Any = None) -> float:
         """The mean of log p over the rows."""
@@ -63,5 +62,4 @@ class FlowDensity(DensityMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"n_samples is a whole number of at least 1; got {n_samples!r}")
         given = self.random_state if random_state is None else random_state
         seed = int(check_random_state(given).randint(2**31 - 1))
-        found: NDArray[np.float64] = self.model_.sample(int(n_samples), seed).numpy()
-        return found
+        return np.asarray(self.model_.sample(int(n_samples), seed))

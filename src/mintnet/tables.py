@@ -144,10 +144,7 @@ def fit_gaussians(
 def _train(
     flows: list[VectorFlow], kept: Tensor, held: Tensor, steps: int, generator: torch.Generator
 ) -> Tensor:
-    """Train all flows at once, with weights stacked along a first axis.
-
-    Gives the log-likelihoods of rows that were held out, by the flow that did not see them.
-    """
+    """Train all flows at once, weights stacked; gives log p of rows that each did not see."""
     members = [_LogDensity(flow) for flow in flows]
     weights, buffers = stack_module_state(members)
     each = vmap(lambda weights, buffers, x: functional_call(members[0], (weights, buffers), (x,)))

@@ -63,9 +63,8 @@ def test_towards_another_class(model):
     label = int(start.logits.argmin())
     path = explainer.towards(image, label, shares=(0.5, 1.0))
     check(model, path, image)
-    first, middle, last = (
-        float(s.logits[label] - s.logits[start.predicted]) for s in (start, *path.steps)
-    )
+    steps, best = (start, *path.steps), start.predicted
+    first, middle, last = (float(s.logits[label] - s.logits[best]) for s in steps)
     assert first < 0 and path.steps[-1].predicted == label
     assert middle == pytest.approx(0, abs=0.2 * abs(first))
     assert last == pytest.approx(-first, abs=0.2 * abs(first))

@@ -215,11 +215,8 @@ def test_the_commit_is_of_this_checkout_or_the_version_stands_in(tmp_path, monke
 @pytest.mark.parametrize("name", networks.FAMILIES)
 def test_a_family_is_what_it_says(name: str) -> None:
     torch.manual_seed(0)
-    net = (
-        away_from_zero(networks.family_net(name, (1, 8, 8), depth=1, width=8), 1, 0.7)
-        .double()
-        .eval()
-    )
+    net = networks.family_net(name, (1, 8, 8), depth=1, width=8)
+    net = away_from_zero(net, 1, 0.7).double().eval()
     x = torch.randn(2, 1, 8, 8, dtype=torch.float64)
     with torch.no_grad():
         z, log_det = net(x)

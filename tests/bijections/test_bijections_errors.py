@@ -45,9 +45,7 @@ def test_wrong_shapes(raises_with) -> None:
                 method(torch.zeros(shape))
     for norm in (mn.BatchNorm(2).eval(), mn.ActNorm(2).eval()):
         for method in (norm, norm.inverse, norm.solve):
-            with raises_with(
-                ValueError, type(norm).__name__, "(batch, 2, H, W)", "got (4, 3, 5, 5)"
-            ):
+            with raises_with(ValueError, type(norm).__name__, "(batch, 2, H, W)", "(4, 3, 5, 5)"):
                 method(torch.zeros(4, 3, 5, 5))
 
 
@@ -68,10 +66,7 @@ MISTAKES = [
     (lambda: mn.MintNet(MintNetConfig((1, 6, 6), (1,) * 3, (1,) * 3)), "squeeze 3×3 pixels by 2"),
     (lambda: mn.ActNorm(2)(torch.ones(4, 2, 3, 3)), "constant"),
     (lambda: mn.BatchNorm(2)(torch.zeros(1, 2, 1, 1)), "more than one value", "(1, 2, 1, 1)"),
-    *(
-        (lambda lam=lam: mn.Logit(lam), "λ", "between 0 and 1/2")
-        for lam in (0, 0.5, -0.1, 1.0, NAN)
-    ),
+    *((lambda lam=lam: mn.Logit(lam), "λ", "between 0 and 1/2") for lam in (0, 0.5, -0.1, 1, NAN)),
     *((lambda value=value: _logit(value), "Logit", DOMAIN) for value in (-0.06, 1.06)),
     (lambda: mn.Chain(mn.Logit(1e-6), mn.Flip())(torch.full((1, 2), 1.5)), "entries in"),
     (lambda: mn.Chain(), "at least one"),

@@ -36,9 +36,8 @@ class Equation2(Function):
             for i in range(k)
             for j in range(k)
         )
-        self.third = nn.ModuleList(
-            group(w3[:, i::k], layer.bias3 if i == 0 else None) for i in range(k)
-        )
+        third = (group(w3[:, i::k], layer.bias3 if i == 0 else None) for i in range(k))
+        self.third = nn.ModuleList(third)
 
     def forward(self, x):  # type: ignore[no-untyped-def]
         hidden = [self.h(conv(x)) for conv in self.first]

@@ -29,10 +29,8 @@ def _mixtures(
     """Parameters as the network gives them: components not on the last axis of the memory."""
     raw = torch.randn(*shape[:-1], 3, components, shape[-1], dtype=torch.float64)
     weight, slope, offset = (part.mT for part in raw.unbind(-3))
-    centre, t = (
-        torch.randn(shape, dtype=torch.float64),
-        torch.rand(shape[0], *(1,) * len(shape[1:])),
-    )
+    centre = torch.randn(shape, dtype=torch.float64)
+    t = torch.rand(shape[0], *(1,) * len(shape[1:]))
     parts = (3 * weight).log_softmax(-1), (spread * slope).clamp(max=9.0), 4 * offset, centre, t
     return Mixture(*(part.to(DEVICE, dtype) for part in parts))
 

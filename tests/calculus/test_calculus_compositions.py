@@ -32,9 +32,8 @@ def test_slopes_equal_autograd_and_jacobians_are_triangular(seed: int, monkeypat
     rank = (value.ordering or ca.LOWER).rank(tuple(case["shape"])).flatten()
     assert int(torch.count_nonzero(j[rank[None, :] > rank[:, None]])) == 0
     scale = max(float(j.abs().max()), 1.0)
-    torch.testing.assert_close(
-        value.slope.detach().flatten(), j.diagonal(), rtol=1e-9, atol=1e-13 * scale
-    )
+    slope = value.slope.detach().flatten()
+    torch.testing.assert_close(slope, j.diagonal(), rtol=1e-9, atol=1e-13 * scale)
     nodes = trace(function).nodes()
     assert [node.operation.value for node in nodes].count("input") == 1
     for place, node in enumerate(nodes):

@@ -61,12 +61,9 @@ def test_linear_images_contain_the_exact_results(terms, ends) -> None:
     high = torch.tensor([[p[1] for p, _ in terms]], dtype=torch.float64)
     weight = torch.tensor([[w for _, w in terms]], dtype=torch.float64)
     image = linear_image(Interval.of(low, high), weight, lambda data, w: data @ w.T)
-    exact = sum(
-        Fraction(p[int(end)]) * Fraction(w) for (p, w), end in zip(terms, ends, strict=False)
-    )
-    if any(
-        0 < abs(Fraction(p[e]) * Fraction(w)) < Fraction(1e-290) for p, w in terms for e in (0, 1)
-    ):
+    products = [[Fraction(end) * Fraction(w) for end in p] for p, w in terms]
+    exact = sum(both[int(end)] for both, end in zip(products, ends, strict=False))
+    if any(0 < abs(product) < Fraction(1e-290) for both in products for product in both):
         return  # underflow has a test of its own
     assert contains(image, Fraction(exact))
 

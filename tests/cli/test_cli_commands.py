@@ -186,10 +186,8 @@ def test_a_size_that_does_not_halve_is_told(mintnet):
 def test_subfolders_are_labels(mintnet, fails):
     pictures("pictures", "cat", "dog", "gnu")
     train = ("train", "folder", "--data", "pictures", "--size", 8, *SMALL, "--labels")
-    assert (
-        mintnet(*train, "--filters", 2, "--lr", 0.5, "--warmup", 0, "--ema", 0, "--run", "r").code
-        == 0
-    )
+    options = ("--filters", 2, "--lr", 0.5, "--warmup", 0, "--ema", 0, "--run", "r")
+    assert mintnet(*train, *options).code == 0
     data = figures("r/last/config.json")["data"]
     assert data["classes"] == ["cat", "dog", "gnu"]
     assert "dog" in mintnet("info", "r").out
@@ -204,9 +202,8 @@ def test_subfolders_are_labels(mintnet, fails):
     pictures("cows", "cow")
     mintnet("evaluate", "r", "--data", "dogs", "--split", "train", "--json", "dogs.json")
     images = load("folder", "train", "dogs", size=8, grey=True).images
-    cat, dog = (
-        float(Flow.load("r").bits_per_dim(images, labels=k).detach().mean()) for k in (0, 1)
-    )
+    flow = Flow.load("r")
+    cat, dog = (float(flow.bits_per_dim(images, labels=k).detach().mean()) for k in (0, 1))
     assert figures("dogs.json")["bits_per_dim"] == pytest.approx(dog, abs=1e-5)
     assert abs(cat - dog) > 1e-3
     fails(["evaluate", "r", "--data", "cows"], "cat, dog, gnu", "got cow")

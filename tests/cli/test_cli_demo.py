@@ -58,9 +58,7 @@ def test_some_images_of_mnist_need_no_files(mintnet, shipped_mnist):
     assert json.loads(Path("e.json").read_text())["data"] == "mnist-slice"
 
 
-def test_parts_are_numbered_and_the_best_pictures_come_first(
-    mintnet, shipped_mnist, tiny_flow, monkeypatch
-):
+def test_parts_are_numbered_and_the_best_come_first(mintnet, shipped_mnist, tiny_flow, monkeypatch):
     tiny_flow.save("run/last", preset="digits", data={"name": "digits"})
     monkeypatch.setattr(demo.Demo, "_train", lambda self, out: {"run": "run"})
     code, out, err = mintnet("demo", "--json", "facts.json")
@@ -76,9 +74,8 @@ def test_parts_are_numbered_and_the_best_pictures_come_first(
     assert "bits below the better simple model" in figures["headlines"]
     text = page.read_text()
     assert text.index("MNIST, drawn from the model") < text.index("<h2>Samples</h2>")
-    assert {"mnist-samples.png", "mnist-interpolation.png"} < {
-        f.name for f in page.parent.iterdir()
-    }
+    for name in ("mnist-samples.png", "mnist-interpolation.png"):
+        assert (page.parent / name).is_file()
 
 
 @pytest.mark.slow

@@ -25,10 +25,9 @@ def pictures(tmp_path: Path, tiny_flow: Flow) -> Path:
     usual = tiny_flow.sample(150, seed=1)
     write_pictures(tmp_path / "usual", usual)
     write_pictures(tmp_path / "new", torch.cat([usual[:40], torch.full((1, 1, 8, 8), 16).byte()]))
-    (tmp_path / "new" / "[broken].png").write_bytes(
-        (tmp_path / "new" / "000.png").read_bytes()[:50]
-    )
-    return tmp_path / "new"
+    folder = tmp_path / "new"
+    (folder / "[broken].png").write_bytes((folder / "000.png").read_bytes()[:50])
+    return folder
 
 
 @pytest.fixture
@@ -38,9 +37,8 @@ def own(tmp_path: Path, tiny_flow: Flow) -> Path:
 
 
 def test_score(mintnet, own, pictures):
-    found = mintnet(
-        "score", own, pictures, "--reference", "usual", "--out", "a", "--json", "f.json"
-    )
+    options = ("--reference", "usual", "--out", "a", "--json", "f.json")
+    found = mintnet("score", own, pictures, *options)
     assert found.code == 0, found.err
     assert "left out" in found.out and "[broken].png" in found.out
     rows = list(csv.DictReader(Path("a/scores.csv").read_text().splitlines()))

@@ -69,9 +69,7 @@ def test_the_versions_are_never_mixed(tmp_path, write_box, raises_data_error):
     write_box(tmp_path / "imagenet32", npz=True)
     np.save(tmp_path / "valid_32x32.npy", np.zeros((2, 32, 32, 3), np.uint8))
     for split in ("train", "test"):
-        with raises_data_error(
-            "both", "valid_32x32.npy", "train_data_batch_1.npz", "folder of its own"
-        ):
+        with raises_data_error("both", "valid_32x32.npy", "train_data_batch_1.npz", "of its own"):
             load("imagenet32", split, tmp_path)
     assert load("imagenet32", "test", tmp_path / "imagenet32").name == "imagenet32-box"
 

@@ -34,9 +34,7 @@ def figures() -> Iterator[ModuleType]:
 
 
 @pytest.mark.parametrize("page", [*filter(blocks_of, PAGES)], ids=lambda page: page.name)
-def test_examples_run_and_print_what_the_page_says(
-    page: Path, monkeypatch, tmp_path, request
-) -> None:
+def test_examples_print_what_the_page_says(page: Path, monkeypatch, tmp_path, request) -> None:
     monkeypatch.chdir(tmp_path)
     text = page.read_text(encoding="utf-8")
     if "import zuko" in text:
@@ -54,9 +52,8 @@ def test_examples_run_and_print_what_the_page_says(
 def test_commands_on_the_page_can_be_parsed(page: Path) -> None:
     text = re.sub(r"^```python.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
     lines = re.findall(r"^    (?:srun \S+ )?(mintnet [a-z].*)$", text, flags=re.MULTILINE)
-    lines += [
-        " ".join(found.split()) for found in re.findall(r"`(mintnet [a-z][^`]* [^`]*)`", text)
-    ]
+    quoted = re.findall(r"`(mintnet [a-z][^`]* [^`]*)`", text)
+    lines += [" ".join(found.split()) for found in quoted]
     for line in lines:
         words = shlex.split(line, comments=True)[1:]
         if not re.search(r"[|\[…]| COMMAND", line) and "--help" not in words:

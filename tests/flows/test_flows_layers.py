@@ -56,9 +56,7 @@ def test_the_1x1_convolution_is_one_dense_matrix() -> None:
         x = _double(4, 5, 2, 3)
         torch.testing.assert_close(mix(x)[0], torch.einsum("ij,bjhw->bihw", matrix, x))
         torch.testing.assert_close(mix(x)[1], 6 * torch.linalg.slogdet(matrix)[1].expand(4))
-        assert int(torch.count_nonzero(matrix.triu(1))) and int(
-            torch.count_nonzero(matrix.tril(-1))
-        )
+        assert bool(matrix.triu(1).any()) and bool(matrix.tril(-1).any())
 
 
 def test_emerging_masks_by_hand() -> None:
@@ -70,9 +68,8 @@ def test_emerging_masks_by_hand() -> None:
 
 @pytest.mark.parametrize("direction", ["down", "up", "right", "left"])
 def test_macow_sees_strictly_earlier_rows(direction: str) -> None:
-    layer = away_from_zero(
-        mintnet.MaCowLayer((2, 5, 5), direction, 4, reach=2, breadth=3), 1
-    ).double()
+    layer = mintnet.MaCowLayer((2, 5, 5), direction, 4, reach=2, breadth=3)
+    layer = away_from_zero(layer, 1).double()
     x = _double(1, 2, 5, 5).requires_grad_()
     layer.conditioner(x)[0][0, 0, 2, 2].backward()
     seen = (x.grad[0] != 0).any(0).int().tolist()
@@ -131,10 +128,8 @@ def test_spectral_layers_leave_small_weights_alone_and_notice_new_ones(training:
 def test_i_resnet_uses_the_solver_it_is_given_or_refuses_it(raises_with) -> None:
     block = away_from_zero(mintnet.IResNetBlock((6,), 8), 0, 20.0).double().eval()
     z = block(_double(4, 6))[0].detach()
-    for few in (
-        mintnet.ResidualIteration(max_steps=2, tolerance=0),
-        mintnet.FixedPoint(0.5, 2, tolerance=0),
-    ):
+    own = mintnet.ResidualIteration(max_steps=2, tolerance=0)
+    for few in (own, mintnet.FixedPoint(0.5, 2, tolerance=0)):
         solution = block.solve(z, few)
         assert solution.steps.tolist() == [2] * 4 and not bool(solution.converged.any())
     assert bool(block.solve(z, mintnet.FixedPoint(0.8, 2000)).converged.all())
@@ -207,15 +202,9 @@ def test_ffjord_without_torchdiffeq_says_what_to_do(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (
-            lambda: mintnet.RealNVPCoupling((1, 4, 4), "channel"),
-            ("two halves", "(1, 4, 4)", "Squeeze"),
-        ),
+        (lambda: mintnet.RealNVPCoupling((1, 4, 4), "channel"), ("halves", "(1, 4, 4)", "Squeeze")),
         (lambda: mintnet.NICECoupling((1,)), ("two halves", "(1,)")),
-        (
-            lambda: mintnet.NICECoupling((4,), "thirds"),
-            ("partition", "thirds", "checkerboard, channel"),
-        ),
+        (lambda: mintnet.NICECoupling((4,), "thirds"), ("partition", "thirds", "checkerboard")),
         (lambda: mintnet.RealNVPCoupling((4,), scale="relu"), ("scale", "relu", "softplus")),
         (lambda: mintnet.MAF((3, 4)), ("(D,)", "(C, H, W)", "(3, 4)")),
         (lambda: mintnet.MAF((3,), filters=0), ("filters", "at least 1")),

@@ -39,9 +39,7 @@ def _gradients(net: MintNet, z: Tensor, log_det: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)], ids=["f32", "bf16"]
 )
-def test_values_log_dets_and_gradients(
-    config: MintNetConfig, dtype: torch.dtype, tolerance: float
-) -> None:
+def test_values_log_dets_and_gradients(config: MintNetConfig, dtype, tolerance: float) -> None:
     net = _net(config)
     x = torch.randn(3, *config.shape)
     plain = net.transform(x)

@@ -41,9 +41,8 @@ def test_what_is_pushed_comes_back(hub: Hub, pushed: Flow) -> None:
     files = hub.repositories[NAME]
     assert sorted(files) == ["README.md", "config.json", "model.safetensors", "samples.png"]
     card = files["README.md"].decode()
-    assert (
-        card.startswith("---\nlibrary_name: mintnet\n") and "| bits per dimension | 1.25 |" in card
-    )
+    assert card.startswith("---\nlibrary_name: mintnet\n")
+    assert "| bits per dimension | 1.25 |" in card
     assert f'mintnet.Flow.from_pretrained("{NAME}")' in card and "![16 samples]" in card
     config = json.loads(files["config.json"])
     assert config["data"] == {"name": "digits"} and config["validation"] == 0.1

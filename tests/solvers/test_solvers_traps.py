@@ -43,10 +43,8 @@ def test_weights_outside_the_mask_are_refused() -> None:
     with pytest.raises(ValueError, match="not triangular"):
         Composed(lambda x: x.through(ca.Dense(weight, None, 3, ca.LOWER)), (3,))
     with pytest.raises(ValueError, match="square; got one of 3×5"):
-        Composed(
-            lambda x: x.through(ca.Convolution(torch.ones(1, 1, 3, 5), None, 1, ca.LOWER)),
-            (1, 4, 4),
-        )
+        wide = ca.Convolution(torch.ones(1, 1, 3, 5), None, 1, ca.LOWER)
+        Composed(lambda x: x.through(wide), (1, 4, 4))
 
 
 def test_an_infinite_slope_is_not_the_end() -> None:
@@ -76,9 +74,8 @@ def test_the_wavefront_comes_down_from_exponentials() -> None:
 
 def test_scalar_equations_that_begin_at_infinity() -> None:
     target, start = torch.ones(1, 1), torch.full((1, 1), 1000.0)
-    x, _ = solve_monotone(
-        lambda x, _: (x.exp(), x.exp()), target, start, torch.zeros(1, 1), torch.ones(1, 1)
-    )
+    rest = torch.zeros(1, 1), torch.ones(1, 1)
+    x, _ = solve_monotone(lambda x, _: (x.exp(), x.exp()), target, start, *rest)
     assert float(x.abs()) < 1e-6
 
 

@@ -80,9 +80,8 @@ def test_small_targets_are_measured_by_their_own_scale(solver: Solver, scale: fl
         else:
             assert bool(ok.all()), "zero is a fair target"
         assert bool((gap[ok] <= 5.01e-6 * unit[ok]).all())
-        torch.testing.assert_close(
-            solution.absolute_residual[ok].double(), gap[ok], rtol=1e-3, atol=1e-30
-        )
+        found = solution.absolute_residual[ok].double()
+        torch.testing.assert_close(found, gap[ok], rtol=1e-3, atol=1e-30)
 
 
 def test_what_float32_does_not_reach_is_solved_in_float64() -> None:
@@ -179,9 +178,7 @@ class Wrong(mn.AnalyticBijection):
 def test_a_wrong_formula_for_the_inverse_is_called_that(raises_with) -> None:
     for z in (torch.randn(3, 2), torch.randn(3, 2).double()):
         assert Wrong().solve(z).status.tolist() == [mn.Status.DISAGREES] * 3
-        with raises_with(
-            mn.InversionError, "`invert`", "`transform`", "residual", "opposite order"
-        ):
+        with raises_with(mn.InversionError, "`invert`", "`transform`", "residual", "opposite"):
             mn.Chain(mn.Flip(), Wrong()).inverse(z.reshape(3, 2, 1, 1))
     saturated = torch.full((1, 1), 20.0)  # the right formula, but x rounds to its domain's end
     assert mn.Logit(0.05).solve(saturated).status.tolist() == [mn.Status.INACCURATE]

@@ -265,16 +265,14 @@ def _huge_png() -> bytes:
 
     header = struct.pack(">IIBBBBB", 30000, 30000, 1, 0, 0, 0, 0)
     rows = zlib.compress(bytes(30000 * (1 + 30000 // 8)))
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
-    )
+    chunks = chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunks
 
 
 def _broken_png() -> bytes:
     buffer = io.BytesIO()
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64), np.uint8)).save(
-        buffer, "PNG"
-    )
+    pixels = np.random.default_rng(0).integers(0, 255, (64, 64), np.uint8)
+    Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()[:1500]
 
 

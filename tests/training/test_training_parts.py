@@ -27,11 +27,11 @@ from mintnet.training.recipe import OPTIONS
 
 def test_the_order_is_a_function_of_seed_and_epoch():
     torch.manual_seed(0)
-    one = permutation(3, 7, 100)
+    one = permutation(3, "order 7", 100)
     torch.manual_seed(1)
-    assert torch.equal(one, permutation(3, 7, 100))
-    assert not torch.equal(one, permutation(3, 8, 100))
-    assert not torch.equal(one, permutation(4, 7, 100))
+    assert torch.equal(one, permutation(3, "order 7", 100))
+    assert not torch.equal(one, permutation(3, "order 8", 100))
+    assert not torch.equal(one, permutation(4, "order 7", 100))
     assert torch.equal(one.sort().values, torch.arange(100))
 
 

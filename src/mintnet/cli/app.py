@@ -31,11 +31,10 @@ from mintnet.training.devices import is_first_process
 
 PACKAGE = "mintnet.benchmarks"  # not under ``src``
 BENCH = ("train", "sample", "invert", "properties", "families", "accelerate", "score", "restore")
-INVERSES = ("sample", "reconstruct", "interpolate", "verify", "tune-step")
-COMMANDS = {
+COMMANDS = {  # the module of each, whose class has the last word of the command as its name
     "train": "cli.train",
     "evaluate": "cli.train",
-    **dict.fromkeys(INVERSES, "cli.images"),
+    **dict.fromkeys(("sample", "reconstruct", "interpolate", "verify", "tune-step"), "cli.images"),
     "report": "cli.train",
     **dict.fromkeys(("predict", "explain"), "cli.classify"),
     **dict.fromkeys(("score", "restore"), "cli.pictures"),
@@ -45,8 +44,6 @@ COMMANDS = {
     "demo": "cli.demo",
     "doctor": "cli.info",
 }
-"""The module of each command, whose class has the last word of the command as its name."""
-
 TABLES = dict.fromkeys(("train", "sample", "score", "evaluate", "report"), "cli.tables")
 """The same commands about a CSV file, or about a model of one."""
 
@@ -60,7 +57,6 @@ FIRST_STEPS = {
 }
 MISTAKES = (ValueError, OSError, MemoryError, InversionError, SafetensorError)
 POSITIVE = ("count", "draws", "batch_size", "samples", "curve_images")
-NO_MEMORY = "can't allocate memory"  # torch on a CPU, in an error that has no name of its own
 
 
 def run(arguments: list[str]) -> None:
@@ -226,7 +222,7 @@ def _mistake(error: Exception) -> str | None:
         extra = next((name for name, (_, *brought) in EXTRAS.items() if module in brought), "cli")
         words = f"this command needs {module}: pip install 'mintnet[{extra}]'"
         return None if module.startswith("mintnet") else words
-    if NO_MEMORY in words:
+    if "can't allocate memory" in words:  # torch on a CPU, in an error that has no name of its own
         return "there is not enough memory for that; ask for fewer or smaller images at a time"
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"

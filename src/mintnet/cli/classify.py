@@ -41,8 +41,7 @@ class Predict(ModelCommand, then="mintnet explain {model} {first}"):
             raise ValueError("name at least one PICTURE: a file, a folder, or a place as test:7")
         out, opened, found, broken = console(), self.open(), [], 0
         if not (names := opened.class_names()):
-            words = "take a classifier, such as mnist-classifier"
-            raise ValueError(f"{self.model} is a density model; {words}")
+            raise ValueError(f"{self.model} is a density model; take one such as mnist-classifier")
         scores = opened.model.classify if isinstance(opened.model, Flow) else opened.model
         for name in self._files():
             try:
@@ -57,9 +56,7 @@ class Predict(ModelCommand, then="mintnet explain {model} {first}"):
             probabilities = dict(zip(names, logits.exp().tolist(), strict=True))
             found.append({"picture": name, "class": best, "probabilities": probabilities})
         if not found:
-            raise ValueError(
-                f"none of {broken} pictures could be read; name other files or folders"
-            )
+            raise ValueError(f"none of {broken} pictures could be read; name other files")
         if not isinstance(opened.model, Classifier):  # others have no way back
             self.then = "mintnet report {model}"
         return {"pictures": found, "not_read": broken, "first": found[0]["picture"]}
@@ -107,11 +104,9 @@ class Explain(SolverCommand, then="mintnet explain {model} IMAGE --towards CLASS
     images: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="IMAGE…")]
     """Picture files, or places in a data set: mnist:test:7, or test:7."""
     towards: Name = None  # The class to go to, by name or number; else the second likeliest.
-    partner: Name = None
-    """The picture to go to with logits held; a test image of the other class if not given."""
+    partner: Name = None  # The picture to go to with logits held; else a test image of that class.
     data: Folder = None  # Folder with the data set's files, for places in it and the partner.
-    out: File = None
-    """The picture; explanation.png if not given, numbered if that is taken or for more images."""
+    out: File = None  # The picture; explanation.png if not given, numbered if taken or for more.
 
     def run(self) -> dict[str, Any]:
         if not self.images:

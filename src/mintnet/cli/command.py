@@ -68,8 +68,7 @@ class SolverCommand(ModelCommand):
     solver: Literal["auto", "wavefront", "fixed-point", "bisection"] = "auto"
     """How layers are inverted."""
     step: Number = None  # α of Algorithm 1, with --solver fixed-point; 1 if not given.
-    solver_steps: Whole = None
-    """The most steps of Algorithm 1 in each layer, with --solver fixed-point; 120 if not given."""
+    solver_steps: Whole = None  # Most steps a layer, with --solver fixed-point; 120 if not given.
 
     def chosen_solver(self) -> Solver | None:
         """The solver that the options name; None for the default."""
@@ -79,8 +78,7 @@ class SolverCommand(ModelCommand):
             return FixedPoint(**given)
         if given:
             name = "--step" if "step" in given else "--solver-steps"
-            words = f"add --solver fixed-point or leave {name} out"
-            raise ValueError(f"{name} belongs to Algorithm 1, the solver is {self.solver}; {words}")
+            raise ValueError(f"{name} belongs to --solver fixed-point, not {self.solver}; omit it")
         return {"auto": None, "wavefront": Wavefront(), "bisection": Bisection()}[self.solver]
 
 

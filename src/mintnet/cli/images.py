@@ -27,8 +27,9 @@ from mintnet.cli.command import (
     SolverCommand,
 )
 from mintnet.cli.model import OpenModel
-from mintnet.cli.output import PICTURES, Tasks, console, output_place, print_table, strong, write
+from mintnet.cli.output import Tasks, console, output_place, print_table, strong, write
 from mintnet.figures import draw_error_curves, image_grid, paired_grid, render, save_picture
+from mintnet.figures.grid import PICTURES
 from mintnet.models import Flow
 from mintnet.solvers import Solution
 
@@ -152,8 +153,7 @@ class Verify(DataCommand, then="mintnet report {model}"):
     divisors: tuple[float, ...] = DIVISORS  # Draw a curve for each of these d: α = 1/d.
     iterations: tuple[int, ...] = ITERATIONS  # Steps in each layer, one for each point of a curve.
     curve_images: int = 16  # How many of the images the curves are of.
-    out: File = None
-    """The plot (.png, .svg, .pdf) of a density model; invertibility.png if not given, numbered."""
+    out: File = None  # The plot of a density model: .png, .svg, .pdf; else invertibility.png.
 
     def run(self) -> dict[str, Any]:
         opened = self.open()
@@ -163,8 +163,7 @@ class Verify(DataCommand, then="mintnet report {model}"):
         if not self.iterations or min(self.iterations) < 0:
             raise ValueError("--iterations are one or more numbers from 0 on")
         if not self.divisors or min(self.divisors) <= 0.5:
-            words = "at least one number above 0.5: steps from 2 on converge nowhere (Theorem 2)"
-            raise ValueError(f"--divisors are {words}")
+            raise ValueError("--divisors are at least one number above 0.5: α < 2 (Theorem 2)")
         place = output_place(self.out, "invertibility.png", (".png", ".svg", ".pdf"))
         out, solver, flow = console(), self.chosen_solver(), opened.flow
         images = self.images(opened, self.count).images.to(flow.device)
@@ -178,9 +177,8 @@ class Verify(DataCommand, then="mintnet report {model}"):
         exact = f"{back.exact} of {len(images)} images byte for byte"
         out.print(f"{exact}, mean ‖x − y‖² / D = {float(back.errors.mean()):.2e}")
         for curve in found.curves:
-            name = f"Algorithm 1, {curve.label}, {curve.errors.shape[1]} images"
             words = f"error {curve.centre[-1]:.2e} after {curve.iterations[-1]} steps"
-            out.print(f"{name}: {words}")
+            out.print(f"Algorithm 1, {curve.label}, {curve.errors.shape[1]} images: {words}")
         draw = partial(draw_error_curves, curves=found.curves, reached=found.reached)
         path = write(out, place, render(draw, kind=place.suffix.lower()[1:]))
         figures = {"picture": path, **facts, **found.to_dict()}

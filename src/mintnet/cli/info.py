@@ -27,8 +27,7 @@ from mintnet.training.recipe import RECIPES
 class Info(Command, then="mintnet report {model}"):
     """Say what a model or a preset is: its shape, layers, parameters and where it came from."""
 
-    model: ModelName
-    """A run folder, a saved model folder, or the name of a shipped model or a preset."""
+    model: ModelName  # A run or saved model folder, or the name of a shipped model or a preset.
 
     def run(self) -> dict[str, Any]:
         model, config, origin = self._find()
@@ -71,8 +70,7 @@ class Info(Command, then="mintnet report {model}"):
 class Export(DataOptions, Command):
     """Write log-likelihood and code z of a model as ONNX, checked with onnxruntime."""
 
-    model: ModelName
-    """A run folder, a saved model folder, the name of a shipped model, or user/model of the hub."""
+    model: ModelName  # A run or model folder, a shipped model's name, or user/model of the hub.
     file: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE.onnx")]
     """The file to write."""
     count: int = 4  # With how many images the file is checked.
@@ -105,8 +103,7 @@ class ImportOriginal(Command, then="mintnet info {out}"):
     """The file; a .json beside it is read too."""
     out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT")]
     """The model folder, new or empty."""
-    logit_lambda: Number = None
-    """λ, if no .json beside the file says it; else 1e-6 for grey images and 0.05 for colour."""
+    logit_lambda: Number = None  # λ, if no .json says it; else 1e-6 for grey, 0.05 for colour.
 
     def run(self) -> dict[str, Any]:
         new_folder(self.out)
@@ -149,7 +146,7 @@ class Get(Command, then="mintnet train {name} --data {folder}"):
 
 
 CLI = "tyro", "rich", "matplotlib", "PIL", "pooch", "jinja2", "lightning_fabric"
-EXTRAS = {
+EXTRAS = {  # what each is for, and the modules that it brings
     "cli": ("the command line", *CLI),
     "studio": ("mintnet studio, in a browser", "gradio"),
     "tensorboard": ("mintnet train --tensorboard", "tensorboard"),
@@ -158,7 +155,6 @@ EXTRAS = {
     "hub": ("models from and to the Hugging Face hub", "huggingface_hub"),
     "sklearn": ("mintnet.sklearn, estimators for tables", "sklearn"),
 }
-"""What each extra is for, and the modules that it brings."""
 
 
 class Doctor(Command, then="mintnet demo"):

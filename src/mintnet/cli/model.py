@@ -30,10 +30,8 @@ class OpenModel:
     def flow(self) -> Flow:
         """The model, if it is a density model."""
         if not isinstance(self.model, Flow) or len(self.model.shape) != 3:
-            words = (
-                "this command is for density models of images; for classifiers there are verify, "
-            )
-            words += "predict and explain, for tables sample, score, evaluate and report"
+            words = "this command is for density models of images; for classifiers there are "
+            words += "verify, predict and explain, for tables sample, score, evaluate and report"
             raise ValueError(f"{self.name} is a {self.model.kind}, and {words}")
         return self.model
 
@@ -74,15 +72,13 @@ class OpenModel:
         names = tuple(map(str, known.get("classes") or ()))
         return names if len(names) == classes else class_names(data or known.get("name"), classes)
 
-    def images(
-        self, folder: Path | None, name: str | None = None, split: str = "test"
-    ) -> ImageData:
+    def images(self, data: Path | None, name: str | None = None, split: str = "test") -> ImageData:
         """Images for this model: from the folder given, or from where it was trained."""
-        data = images_for(self.config, self.name, split, name, folder)
-        if data.shape != self.model.shape or data.levels > self.model.levels:
-            wanted, got = (f"{x.shape} with {x.levels} levels" for x in (self.model, data))
-            raise ValueError(f"{self.name} is a model of images {wanted}; {data.name} has {got}")
-        return data
+        found = images_for(self.config, self.name, split, name, data)
+        if found.shape != self.model.shape or found.levels > self.model.levels:
+            wanted, got = (f"{x.shape} with {x.levels} levels" for x in (self.model, found))
+            raise ValueError(f"{self.name} is a model of images {wanted}; {found.name} has {got}")
+        return found
 
     def picture(self, name: str, data: Path | None = None, shrink: int = 1) -> Tensor:
         """A picture (C, H, W) uint8: a place in a data set as test:7, or a file.

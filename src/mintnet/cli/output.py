@@ -18,8 +18,6 @@ from mintnet.figures import save_picture
 from mintnet.files import is_special, write_bytes
 from mintnet.training.output import Progress
 
-PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
-"""What pictures of images can be written as."""
 Tasks = Progress
 
 

@@ -16,18 +16,9 @@ from mintnet.analysis.restore import restore
 from mintnet.analysis.score import STATISTICS, Reference, has_map, score
 from mintnet.cli.command import Count, File, Folder, ModelCommand, Name, Whole
 from mintnet.cli.model import OpenModel
-from mintnet.cli.output import (
-    PICTURES,
-    Tasks,
-    console,
-    new_folder,
-    output_place,
-    print_table,
-    to_csv,
-    write,
-)
+from mintnet.cli.output import Tasks, console, new_folder, output_place, print_table, to_csv, write
 from mintnet.data.folder import open_picture, pictures
-from mintnet.figures import image_grid
+from mintnet.figures.grid import PICTURES, image_grid
 from mintnet.figures.report import Shown, score_page
 from mintnet.models.storage import SHIPPED, save_scores
 
@@ -201,8 +192,7 @@ class Restore(ModelCommand, then="mintnet studio {model}, to paint masks with a 
         try:
             return None if self.noise is None else float(Fraction(self.noise.replace(" ", "")))
         except (ValueError, ZeroDivisionError):
-            words = f"--noise is a number such as 0.1 or 25/255; got {self.noise}"
-            raise ValueError(words) from None
+            raise ValueError(f"--noise is a number such as 25/255; got {self.noise}") from None
 
 
 def read_mask(path: Path, shape: tuple[int, int, int]) -> Tensor:

@@ -215,8 +215,7 @@ def _histograms(names: list[str], rows: Rows, drawn: Rows) -> bytes:
             bins = np.linspace(low, high, 31).tolist()
             axes.hist(both[0], bins, density=True, color=table, alpha=0.45, label="table")
             axes.hist(both[1], bins, density=True, color=samples, histtype="step", label="samples")
-            axes.set_title(names[place])
-            axes.set_yticks([])
+            axes.set(title=names[place], yticks=[])
             if place == 0:
                 axes.legend()
         return saved(figure)

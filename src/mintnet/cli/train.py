@@ -130,8 +130,7 @@ class Evaluate(DataOptions, Command, then="mintnet report {model}"):
         if flow and self.out is not None:
             raise ValueError("--out is for classifiers; a density model has no picture here")
         if not flow and (self.draws, self.bound) != (1, "mean"):
-            words = "--draws and --bound have no meaning; leave them out"
-            raise ValueError(f"{self.model} is a classifier without noise: {words}")
+            raise ValueError(f"{self.model} has no noise for --draws and --bound; leave them out")
         if not flow:
             self.out = output_place(self.out, "evaluation.png", [".png"])
         data = self.images(opened, self.count)

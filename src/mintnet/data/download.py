@@ -57,8 +57,7 @@ def get(name: str, folder: str | Path, *, progress: bool = False) -> list[Path]:
     states = verify(name, folder)
     for file, status in states:
         if status == "damaged":
-            mend = f"move it away, then `mintnet data get {name}` downloads it"
-            raise DataError(f"{file}: expected the published content; it is damaged; {mend}")
+            raise DataError(f"{file}: it is damaged; move it away, then repeat `mintnet data get`")
     missing = [state.file for state in states if state.status == "missing"]
     if missing and name == "imagenet32":
         raise DataError(

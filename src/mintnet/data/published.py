@@ -12,8 +12,7 @@ from mintnet.files import readable_size
 
 _md5s: dict[str, dict[str, str]] = json.loads((FILES / "published.json").read_text())
 MNIST, CIFAR10_BINARY, CIFAR10_PYTHON, ARCHIVES = _md5s.values()
-OLD = ("train_32x32.npy", "valid_32x32.npy")
-"""ImageNet 32×32 of the papers on density models, .npy files without labels."""
+OLD = ("train_32x32.npy", "valid_32x32.npy")  # ImageNet 32×32 of the papers on density models
 BOX = (*(f"train_data_batch_{k}" for k in range(1, 11)), "val_data")
 """The anti-aliased version, about 0.25 bits per dimension easier: pickles or .npz with labels."""
 VERSIONS: dict[str, tuple[Iterable[str], ...]] = {
@@ -62,10 +61,7 @@ def find(name: str, folder: Path, files: Iterable[str], *below: str) -> Path | N
 
 
 def located(name: str, folder: Path) -> dict[str, Path | None]:
-    """The files of a data set and where they are in or below ``folder``, packed or not, or None.
-
-    Of several versions the first that is there, or else the first; two of ImageNet are refused.
-    """
+    """The files of a data set and where they are in or below ``folder``, packed or not, or None."""
     every = [
         {file: find(name, folder, _spellings(name, file), *BELOW.get(name, ())) for file in files}
         for files in VERSIONS[name]
@@ -75,7 +71,7 @@ def located(name: str, folder: Path) -> dict[str, Path | None]:
         old, box = (next(filter(None, found.values())).name for found in there)
         both = f"{folder} has both ({old} and {box}); put each into a folder of its own"
         raise DataError(f"imagenet32: expected one of its two versions; {both}")
-    return (there or every)[0]
+    return (there or every)[0]  # of several versions the first that is there, or else the first
 
 
 def _spellings(name: str, file: str) -> tuple[str, ...]:

@@ -116,8 +116,7 @@ def _read(path: Path, version: Mapping[str, str]) -> Batch:
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            words = f"expected arrays, lists and numbers only; {module}.{name} is refused"
-            raise DataError(f"{words}; get the file from its publisher")
+            raise DataError(f"expected arrays, lists and numbers only; {module}.{name} is refused")
         return _ALLOWED[module, name]
 
 
@@ -191,12 +190,9 @@ def load_imagenet32(split: str, folder: str | Path | None) -> ImageData:
 
 
 def map_npy(path: Path) -> NDArray[np.uint8]:
-    """Images (N, 32, 32, 3), (N, 3, 32, 32) or (N, 3072), memory-mapped, as (N, 3, 32, 32).
-
-    The map is private: nothing that is written into the array reaches the file.
-    """
+    """Images (N, 32, 32, 3), (N, 3, 32, 32) or (N, 3072), memory-mapped, as (N, 3, 32, 32)."""
     try:
-        array: NDArray[np.uint8] = np.lib.format.open_memmap(path, mode="c")
+        array: NDArray[np.uint8] = np.lib.format.open_memmap(path, mode="c")  # copied on write
     except Exception as error:  # a damaged header can raise nearly anything
         raise DataError.damaged(path, "a .npy file of images", error) from error
     if array.dtype == np.uint8 and array.size:
@@ -204,6 +200,5 @@ def map_npy(path: Path) -> NDArray[np.uint8]:
             return array.transpose(0, 3, 1, 2)
         if array.shape[1:] in ((3, 32, 32), (PIXELS,)):
             return array.reshape(-1, 3, 32, 32)
-    wanted = f"(N, 32, 32, 3), (N, 3, 32, 32) or (N, {PIXELS})"
-    got = f"{array.dtype} of shape {array.shape}"
-    raise DataError(f"{path}: expected uint8 images of shape {wanted}; got {got}")
+    wanted = f"images (N, 32, 32, 3), (N, 3, 32, 32) or (N, {PIXELS})"
+    raise DataError(f"{path}: expected uint8 {wanted}; got {array.dtype} of shape {array.shape}")

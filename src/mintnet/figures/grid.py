@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mintnet.analysis.reconstruction import Reconstruction
 
 LINE = (72, 100, 122, 255)  # a colour that shows between black images and between white ones
+PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
 
 def image_grid(
@@ -69,16 +70,13 @@ def paired_grid(found: "Reconstruction", levels: int, most: int = 48) -> "Image"
 
 
 def save_picture(picture: "Image", path: str | Path) -> Path:
-    """Write a picture, whole or not at all; the ending of the name chooses the format.
-
-    Where the format knows no transparency, what is transparent becomes white.
-    """
+    """Write a picture, whole or not at all; the ending of the name chooses the format."""
     from PIL import Image
 
     path = Path(path).expanduser()
     if path.is_dir():
         raise ValueError(f"{path} is a folder; expected the name of a file for the picture")
-    if path.suffix.lower() not in (".png", ".webp", ".tif", ".tiff"):
+    if path.suffix.lower() not in (".png", ".webp", ".tif", ".tiff"):  # no transparency: white
         colour = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", colour.size, "white"), colour)
         picture = picture.convert("RGB")

@@ -40,8 +40,7 @@ def build_page(o: Overview) -> str:
 
     evaluation, draw = "", dict[str, Any]()
     if o.accuracy is not None and o.images is not None:
-        picture = evaluation_picture(o.accuracy, o.images, o.levels, o.names, "")
-        evaluation = _data("png", picture)
+        evaluation = _data("png", evaluation_picture(o.accuracy, o.images, o.levels, o.names, ""))
     figure, label = o.metric
     if any(figure in row for row in o.metrics):
         draw["training"] = partial(draw_metrics, rows=o.metrics, figure=figure, label=label)
@@ -69,8 +68,7 @@ def series(
     rows: Sequence[dict[str, Any]], kind: str, figure: str = "bpd"
 ) -> tuple[list[float], list[float]]:
     """Steps and values of one figure of a run's metrics, where it is a finite number."""
-    known = [row for row in rows if row.get("kind") == kind]
-    known = [row for row in known if isinstance(row.get(figure), int | float)]
+    known = [r for r in rows if r.get("kind") == kind and isinstance(r.get(figure), int | float)]
     known = [row for row in known if math.isfinite(row[figure])]
     return [float(row["step"]) for row in known], [float(row[figure]) for row in known]
 

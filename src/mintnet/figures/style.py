@@ -26,7 +26,6 @@ LIGHT = Theme(
 DARK = Theme(
     "#161c22", "#e6ebf0", "#9aa7b4", "#2b343d", ("#3fc7bd", "#f0944d", "#a993ee", "#93a0ad")
 )
-
 STYLE = Path(__file__).with_name("mintnet.mplstyle")  # what does not depend on the paper
 
 

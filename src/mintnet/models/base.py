@@ -143,9 +143,7 @@ class Model(nn.Module, ABC):
         """Raise unless these are images for this model: bytes, or also ``floating`` numbers."""
         name = type(self).__name__
         if not isinstance(images, Tensor):
-            raise TypeError(
-                f"{name} takes a tensor (torch.from_numpy); got {type(images).__name__}"
-            )
+            raise TypeError(f"{name} takes tensors (torch.from_numpy); got {type(images).__name__}")
         if (got := tuple(images.shape))[1:] != self.shape:
             expected = f"(batch, {', '.join(map(str, self.shape))})"
             more = f", made for {self.shape[0]} channels" if got[1:2] != self.shape[:1] else ""

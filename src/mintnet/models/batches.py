@@ -53,17 +53,13 @@ def join_solutions(solutions: Sequence[Solution]) -> Solution:
         return solutions[0]
     columns = zip(*(solution.parts for solution in solutions), strict=True)
     parts = tuple(join_solutions(column) for column in columns)
-    joined: dict[str, Any]
-    joined = {name: torch.cat([getattr(each, name) for each in solutions]) for name in FIELDS}
+    joined: Any = {f: torch.cat([getattr(each, f) for each in solutions]) for f in FIELDS}
     return Solution(name=solutions[0].name, parts=parts, **joined)
 
 
 def batches(size: int, *inputs: Tensor | None) -> list[Any]:
-    """The inputs, that many samples at a time; None stays None.
-
-    While torch compiles or exports, all at once: a traced graph has no loop.
-    """
-    if torch.compiler.is_compiling():
+    """The inputs, that many samples at a time; None stays None."""
+    if torch.compiler.is_compiling():  # also in an export: a traced graph has no loop
         return [inputs]
     parts = [repeat(None) if tensor is None else tensor.split(size) for tensor in inputs]
     return list(zip(*parts, strict=False))
@@ -73,7 +69,6 @@ def finite(found: Tensor) -> Tensor:
     """Likelihoods or codes of samples; ValueError unless all are finite."""
     if not unreadable(found) and not bool(found.isfinite().all()):
         broken = int((~found.isfinite()).reshape(len(found), -1).any(1).sum())
-        some = f"{broken} of {len(found)} samples"
-        why = "its weights are damaged, or these samples are too far from all that it knows"
-        raise ValueError(f"the model gives NaN or infinite numbers for {some}: {why}")
+        why = "damaged weights, or samples that are too far from all that the model knows"
+        raise ValueError(f"NaN or infinite numbers for {broken} of {len(found)} samples: {why}")
     return found

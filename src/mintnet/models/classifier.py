@@ -27,15 +27,12 @@ from mintnet.solvers import Solution, Solver
 
 @dataclass(frozen=True)
 class Pixels(Config):
-    """The images that a classifier takes: a byte v becomes (v / (levels − 1) − mean) / deviation.
+    """Images as a classifier takes them: a byte v becomes (v / (levels − 1) − mean) / deviation."""
 
-    The shape is (C, H, W); mean and deviation of each channel, or one for all, go from 0 to 1.
-    """
-
-    shape: Shape
+    shape: Shape  # (C, H, W)
     levels: Levels = 256
-    mean: tuple[float, ...] = (0.5,)
-    deviation: tuple[Annotated[float, (1e-6, 1e6)], ...] = (0.25,)
+    mean: tuple[float, ...] = (0.5,)  # of each channel, or one for all, from 0 to 1
+    deviation: tuple[Annotated[float, (1e-6, 1e6)], ...] = (0.25,)  # likewise
 
     def check_more(self) -> None:
         channels = self.shape[0]
@@ -108,12 +105,10 @@ class ImageClassifier(Model):
         if not self.training:
             return true_float32()
         if len(images) < 2:
-            why = "its statistics come from the batch; got one. Take more, or call .eval() first"
-            raise ValueError(f"{name} in training mode needs at least two images: {why}")
+            raise ValueError(f"{name} in training mode needs at least two images; or call .eval()")
         if not is_capturing(images) and bool((images == images[:1, :, :1, :1]).all()):
             why = "the same constant colour, so batch normalization would divide by 0"
-            mend = "give others, or call .eval() first"
-            raise ValueError(f"all images of the batch are {why}; {mend}")
+            raise ValueError(f"all images of the batch are {why}; give others, or call .eval()")
         return nullcontext()
 
 

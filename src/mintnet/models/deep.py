@@ -76,10 +76,7 @@ class DeepNet(Network):
 
 
 def one_hot(labels: Labels, count: int, classes: int) -> Tensor | None:
-    """Labels, one for all or (count,), as (count, classes); None where there are no classes.
-
-    Labels that are not given are all classes by turns.
-    """
+    """Labels, one for all, (count,) or by turns, as (count, classes); None without classes."""
     if not classes:
         if labels is not None:
             raise ValueError("this model has no classes, so that it takes no labels")
@@ -91,6 +88,5 @@ def one_hot(labels: Labels, count: int, classes: int) -> Tensor | None:
         fits = not bool(((found < 0) | (found >= classes)).any())
     if not fits:
         wanted = f"whole numbers from 0 to {classes - 1}, one or {count}"
-        got = f"{found.dtype} of shape {tuple(found.shape)}"
-        raise ValueError(f"labels: expected {wanted}; got {got}")
+        raise ValueError(f"labels: expected {wanted}; got {found.dtype} {tuple(found.shape)}")
     return torch.nn.functional.one_hot(found.long().expand(count), classes)

@@ -23,6 +23,7 @@ from mintnet.bijections import Bijection, MintLayer, MixtureLayer
 from mintnet.flows import RealNVPCoupling
 from mintnet.flows.couplings import HalfNetwork
 
+Mapped = tuple[Tensor, Tensor]  # z and log |det J|
 ALIGNMENT = {"cpu": 16}  # hidden widths are padded to a multiple of it, elsewhere of 64
 GATHERED = 16  # the most channels for which the first and last convolution are matrix products
 
@@ -42,7 +43,7 @@ class Prepared(NamedTuple):
 
 def fast_transform(
     bijection: Bijection, x: Tensor, dtype: torch.dtype = torch.bfloat16, compiled: bool = True
-) -> tuple[Tensor, Tensor]:
+) -> Mapped:
     """z and log |det J| of a chain of Mint layers with ELU, mixture layers, squeezes, couplings."""
     if reason := why_not_fast(bijection):
         raise ValueError(reason)
@@ -66,7 +67,7 @@ def fast_transform(
 
 def mixture_layer(
     x: Tensor, layer: MixtureLayer, context: Tensor | None, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
+) -> Mapped:
     """A mixture layer: convolutions in ``dtype``, channels last; the mixtures in float32."""
     with torch.autocast(x.device.type, dtype, enabled=dtype != x.dtype):
         raw = layer.network(x, context)
@@ -114,14 +115,10 @@ def _prepared_layers(
     found: dict[MintLayer, Prepared] = {}
     for layers in groups.values():
         one = layers[0]
-        together = compiled_if(compiled, prepared)(
-            [[getattr(layer, f"weight{i}") for layer in layers] for i in (1, 2, 3)],
-            [[getattr(layer, f"bias{i}") for layer in layers] for i in (1, 2, 3)],
-            [layer.t for layer in layers],
-            (one.mask1, one.mask2, one.mask3),
-            one.ordering.upper,
-            dtype,
-        )
+        kernels = [[getattr(layer, f"weight{i}") for layer in layers] for i in (1, 2, 3)]
+        biases = [[getattr(layer, f"bias{i}") for layer in layers] for i in (1, 2, 3)]
+        rest = [layer.t for layer in layers], (one.mask1, one.mask2, one.mask3), one.ordering.upper
+        together = compiled_if(compiled, prepared)(kernels, biases, *rest, dtype)
         parts = zip(*(part.unbind(0) for part in together), strict=True)
         found.update(zip(layers, (Prepared(*part) for part in parts), strict=True))
     return found
@@ -136,9 +133,7 @@ def compiled_if(wanted: bool, function: Callable[..., Any]) -> Callable[..., Any
     return torch.compile(function, dynamic=False)
 
 
-def mint_layer(
-    x: Tensor, weights: Prepared, filters: int, size: int, upper: bool
-) -> tuple[Tensor, Tensor]:
+def mint_layer(x: Tensor, weights: Prepared, filters: int, size: int, upper: bool) -> Mapped:
     """Eq. 2 for ELU with K = ``filters``, R = ``size``, and the log of |diag J|, summed."""
     y, v1, v2 = _eq2(x, weights, size, upper, "elu")
     channels, t = x.shape[1], weights.t
@@ -170,9 +165,7 @@ def _eq2(
     h1 = h(v1)
     if channels == 1:
         h1 = F.pad(h1, (0, 0, 0, radius) if upper else (0, 0, radius, 0))
-        v2 = F.conv2d(h1, second, b2, padding=(0, radius))
-    else:
-        v2 = F.conv2d(h1, second, b2, padding=radius)
+    v2 = F.conv2d(h1, second, b2, padding=(0 if channels == 1 else radius, radius))
     h2 = h(v2)
     if channels <= GATHERED:
         parts = (h2.permute(0, 2, 3, 1) @ third).unflatten(-1, (len(taps), channels))
@@ -225,9 +218,7 @@ def prepared(
     return Prepared(first, second, third, b1, b2, b3, product, torch.stack(list(t)))
 
 
-def coupling_layer(
-    x: Tensor, coupling: RealNVPCoupling, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
+def coupling_layer(x: Tensor, coupling: RealNVPCoupling, dtype: torch.dtype) -> Mapped:
     """y₁ = x₁, y₂ = σ(s(x₁)) ⊙ (x₂ + t(x₁)) with σ = exp(γ + 2 tanh(s / 2)), and Σ log σ."""
     half, upper = cast(HalfNetwork, coupling.conditioner.network), coupling.ordering.upper
     low, high = x.chunk(2, 1)

@@ -164,10 +164,7 @@ class Flow(Model):
     def dequantize(
         self, images: Tensor, seed: int | None = 0, draw: int = 0, index: Tensor | None = None
     ) -> Tensor:
-        """x = (v + u) / L in (0, 1) for uint8 images v, with the noise u of `log_prob`.
-
-        Where the seed is None, u = 1/2: the centres of the bins.
-        """
+        """x = (v + u) / L of uint8 images v, with the noise u of `log_prob`; 1/2 without seed."""
         self.check_images(images, floating=False)
         self._check_precision()
         noise: Tensor | float = 0.5
@@ -181,15 +178,12 @@ class Flow(Model):
     def log_density(
         self, x: Tensor, transform: Transform | None = None, *, context: Tensor | None = None
     ) -> Tensor:
-        """log p(x) − D log L of pixels x in (0, 1), (batch,), by this transform or the net's.
-
-        The net's is computed in true float32 or float64, also under autocast, and x is checked.
-        """
+        """log p(x) − D log L of pixels x in (0, 1), (batch,), by this transform or the net's."""
         if transform is None:
             self._check_precision()
             check_input(x, self.shape, "log_density", self.pixels.domain)
             self.net.check_dtype(x)
-            with true_float32():
+            with true_float32():  # or float64, also under autocast
                 return finite(self.log_density(x, self.given(context).transform))
         y, log_det_pixels = self.pixels.transform(x)
         z, log_det = transform(y)
@@ -198,8 +192,7 @@ class Flow(Model):
 
     def bits_per_dim(self, images: Tensor, *noise: Any, **options: Any) -> Tensor:
         """− log_prob / (D log 2), (batch,), with the options of `log_prob`."""
-        nats = self.log_prob(images, *noise, **options)
-        return -nats / (self.dimensions * math.log(2))
+        return -self.log_prob(images, *noise, **options) / (self.dimensions * math.log(2))
 
     def context(self, labels: Labels, count: int) -> Tensor | None:
         """One-hot labels of ``count`` images, (count, classes); None without classes."""
@@ -300,8 +293,7 @@ class Flow(Model):
 
     def _check_precision(self) -> None:
         if self.dtype not in (torch.float32, torch.float64):
-            wanted = "weights in float32 or float64, or a likelihood would be wrong"
-            raise ValueError(f"expected {wanted}; got {self.dtype}: take flow.float()")
+            raise ValueError(f"expected float32 or float64; got {self.dtype}: take flow.float()")
 
     def _by_label(self, images: Tensor, *noise: Any, **options: Any) -> Tensor:
         """log p(image | label) of every label, (batch, classes)."""

@@ -53,8 +53,7 @@ def fetch(name: str) -> Path:
         file = WEIGHTS if WEIGHTS in str(error) else CONFIG
         raise ModelFileError(f"{name} on the hub is no model of mintnet: no {file}") from None
     except errors.LocalEntryNotFoundError:
-        problem = "the hub cannot be reached; look at the name and the network"
-        raise ModelFileError(f"{missing} {problem}") from None
+        raise ModelFileError(f"{missing} the hub cannot be reached; look at the network") from None
     except Exception as error:  # of several libraries for HTTP
         raise ModelFileError(f"the download of {name} failed, try again: {_why(error)}") from error
     for path in (config, weights):
@@ -67,15 +66,12 @@ def _why(error: Exception) -> str:
 
 
 def _check_hash(path: Path) -> None:
-    """Raise unless a file of the cache is what its name there says; a wrong file is removed.
-
-    The cache names blobs by SHA-256 (large files) or as git does.
-    """
+    """Raise unless a file of the cache is what its name there says; a wrong file is removed."""
     blob = path.resolve()
     if not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", blob.name):
         return  # a cache without links has no hashes; the readers check what they read
     data = blob.read_bytes()
-    git = b"blob %d\0" % len(data) + data
+    git = b"blob %d\0" % len(data) + data  # blobs are named as in git, large ones by SHA-256
     found = hashlib.sha256(data) if len(blob.name) == 64 else hashlib.sha1(git)
     if found.hexdigest() != blob.name:
         path.unlink()

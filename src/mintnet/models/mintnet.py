@@ -17,10 +17,7 @@ Kernel = Annotated[int, (1, 101)]
 
 @dataclass(frozen=True)
 class MintNetConfig(Config):
-    """Shape (C, H, W), pairs of Mint layers and K of each stage; squeezes stand between stages.
-
-    ``couplings`` is the hidden width of an affine coupling after each squeeze, or 0 for none.
-    """
+    """Shape (C, H, W), pairs of Mint layers and K of each stage; squeezes stand between stages."""
 
     shape: Shape
     pairs: Counts
@@ -28,7 +25,7 @@ class MintNetConfig(Config):
     activation: str = "elu"
     kernel_size: Kernel = 3
     t_form: str = "softplus"
-    couplings: Annotated[int, (0, 2**16)] = 0
+    couplings: Annotated[int, (0, 2**16)] = 0  # hidden width of those after squeezes, 0 for none
 
     def check_more(self) -> None:
         self.check_stages("pairs", "filters")

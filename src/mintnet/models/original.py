@@ -112,8 +112,7 @@ def _stages(state: State, parts: Parts, path: Path) -> list[list[State]]:
         if match and match[3] in parts.get(match[2], ()):
             pairs.setdefault(int(match[1]), {})[f"{match[2]}.{match[3]}"] = value
     if not pairs:
-        problem = "is not a checkpoint of the authors: no layers.N.M.weight1 in it"
-        raise ModelFileError(f"{path} {problem}")
+        raise ModelFileError(f"{path} is no checkpoint of the authors: no layers.N.M.weight1 in it")
     keys = [f"{side}.{name}" for side, names in parts.items() for name in names]
     for number, key in ((number, key) for number in pairs for key in keys):
         if key not in pairs[number]:

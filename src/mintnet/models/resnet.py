@@ -27,10 +27,7 @@ class ResNetConfig(Config):
 
 
 class PreActivationBlock(nn.Module):
-    """x + three times (batch normalization, ReLU, 3 × 3 convolution) of x, by He et al., 2016.
-
-    Where width or resolution change, the shortcut is a 1 × 1 convolution of the first activation.
-    """
+    """x + three times (batch normalization, ReLU, 3 × 3 convolution) of x, by He et al., 2016."""
 
     def __init__(self, channels: int, width: int, stride: int = 1) -> None:
         super().__init__()
@@ -40,7 +37,7 @@ class PreActivationBlock(nn.Module):
             nn.Conv2d(count, width, 3, stride if k == 0 else 1, padding=1, bias=False)
             for k, count in enumerate(inputs)
         )
-        changes = stride != 1 or channels != width
+        changes = stride != 1 or channels != width  # then a shortcut of the first activation
         self.shortcut = nn.Conv2d(channels, width, 1, stride, bias=False) if changes else None
 
     def forward(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:

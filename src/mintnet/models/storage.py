@@ -20,8 +20,7 @@ FORMAT = 1
 FLOATS = ("F16", "BF16", "F32", "F64")
 OTHERS = {torch.int64: ("I64",), torch.bool: ("BOOL",)}
 WEIGHTS, CONFIG, SCORES = "model.safetensors", "config.json", "scores.safetensors"
-RANKS = {"statistics": 2, "edges": 1, "texture": 2, "position": 3}
-"""The tensors of the scores of reference images, and how many axes they have."""
+RANKS = {"statistics": 2, "edges": 1, "texture": 2, "position": 3}  # tensors of scores: their axes
 FEWEST = 20  # reference images
 _configs = sorted((Path(__file__).parents[1] / "weights").glob(f"*/{CONFIG}"))
 SHIPPED = {config.parent.name: config.parent for config in _configs}  # models of the package
@@ -32,8 +31,7 @@ class ModelFileError(ValueError):
 
 
 SAVED: dict[str, Any] = {"format": Literal[1], "kind": str, "preset": str | None}
-SAVED |= {"validation": float | None, "data": dict | str | None}
-"""What config.json says whatever the kind of the model."""
+SAVED |= {"validation": float | None, "data": dict | str | None}  # of every kind of model
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

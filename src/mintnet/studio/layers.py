@@ -59,9 +59,7 @@ def curves(catalogue: Catalogue, name: str, number: float, step: float) -> tuple
             axes.plot(worst.tolist(), color=colour, label=label)
         floor = max(float(exact.residual.max()), 1e-9)
         axes.axhline(floor, color=theme.quiet, linestyle="--", label="wavefront")
-        axes.set_yscale("log")
-        axes.set_xlabel("step")
-        axes.set_ylabel("max |f(x) − z| / max |z|")
+        axes.set(xlabel="step", yscale="log", ylabel="max |f(x) − z| / max |z|")
         axes.legend()
 
     plot = Image.open(io.BytesIO(render(draw, LIGHT, kind="png")))

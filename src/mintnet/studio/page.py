@@ -10,7 +10,6 @@ from mintnet.studio.parts import Catalogue
 
 OWN_SOURCES = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:"
 """A content security policy: the browser loads no font, script or picture from elsewhere."""
-
 VIEWS = {"Sample": sample, "Inspect": inspection, "Between": between}
 VIEWS |= {"Restore": restore, "Layers": layers}  # the views of density models
 

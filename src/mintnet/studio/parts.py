@@ -56,8 +56,7 @@ class Catalogue:
         try:
             return self.open(name).images(None)
         except (ValueError, OSError):
-            words = f"there are no test images of {name} on this machine; drop a picture instead"
-            raise ValueError(words) from None
+            raise ValueError(f"there are no test images of {name} here; drop a picture") from None
 
     def picture(self, name: str, upload: str | None, number: float | None) -> Tensor:
         """A picture as the model takes it, (C, H, W) uint8: an upload, or else a test image."""

@@ -24,19 +24,15 @@ from mintnet.training.step import ClassificationTask, DensityTask, Task, check_l
 
 FIRST = 250  # images that deep models are started from
 PEAK = 0.1  # where one grey level has a larger share of the pixels, deep models equalize the levels
-FOLDERS = ", or put each picture of a folder into a subfolder that is its label"
 
 
 def options_of_model(preset: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Options that are not given, of the model to start from: network, logit, size, colour, split.
-
-    With another held-out share it would be validated on images that it was trained on.
-    """
+    """Options not given, of the model to start from: network, logit, size, colour, split."""
     config, (name, kind) = read_config(locate(given["init"])), data_and_kind(preset)
     taken: dict[str, Any] = {"warmup": 200}  # trained weights are not thrown off at once
     share, data = config.get("validation"), config.get("data")
     if isinstance(share, float) and isinstance(data, dict) and data.get("name") == name:
-        taken["validation"] = share
+        taken["validation"] = share  # or it would be validated on what it was trained on
     if kind in ("flow", "deep"):
         flow = Flow.load(given["init"])
         net = flow.net.config
@@ -54,12 +50,9 @@ def build_task(
     recipe: Recipe,
     data: ImageData,
     progress: Progress | None = None,
-    weights: Mapping[str, Any] | None = None,
+    weights: Mapping[str, Any] | None = None,  # of a checkpoint, which will replace its own
 ) -> Task:
-    """The model of a recipe for these images with its loss, on the CPU.
-
-    With ``weights`` of a checkpoint, which will replace its own, it is not started from images.
-    """
+    """A recipe's model with its loss, on the CPU, started from images unless weights are given."""
     chosen = {name: getattr(recipe, name) for name in NETWORK[recipe.kind]}
     chosen = {name: value for name, value in chosen.items() if value is not None}
     deep = partial(_deep, weights=weights)
@@ -103,7 +96,7 @@ def _deep(
 ) -> Flow:
     labels, images = data.labels if recipe.labels else None, data.images[:FIRST]
     if recipe.labels and labels is None:
-        raise RunError(f"{data.name} has no labels; leave out --labels{FOLDERS}")
+        raise RunError(f"{data.name} has no labels; leave out --labels, or use subfolders")
     classes = 0 if labels is None else len(data.classes) or int(labels.max()) + 1
     config = DEEP_PRESETS.get(recipe.preset) or pictures_config(data.shape, chosen)
     config = replace(config, **chosen, classes=classes)
@@ -120,8 +113,7 @@ def _classifier(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Imag
     name, kind = data_and_kind(recipe.preset)
     check_labels(data, 10, "training")
     if bool((data.images == data.images[:1, :, :1, :1]).all()):
-        words = f"all images of {data.name} are the same constant colour: give images that differ"
-        raise RunError(f"{words}, or batch normalization would divide by 0")
+        raise RunError(f"all images of {data.name} are one constant colour: give some that differ")
     if kind == "resnet":
         return ResNet(ResNetConfig(), PIXELS[name])
     return Classifier(replace(CLASSIFIERS[name], **chosen), PIXELS[name])

@@ -30,9 +30,9 @@ def stream(seed: int, purpose: str) -> int:
 
 
 @lru_cache(maxsize=1)
-def permutation(seed: int, epoch: int, count: int) -> Tensor:
-    """The order of an epoch, (count,) int64."""
-    generator = torch.Generator().manual_seed(stream(seed, f"order {epoch}"))
+def permutation(seed: int, purpose: str, count: int) -> Tensor:
+    """An order of so many images, (count,) int64."""
+    generator = torch.Generator().manual_seed(stream(seed, purpose))
     return torch.randperm(count, generator=generator)
 
 
@@ -48,36 +48,30 @@ class Order:
     def __call__(self, step: int) -> Tensor:
         """Places of the images of a step, (batch_size,)."""
         epoch, batch = divmod(step, self.per_epoch)
-        order = permutation(self.seed, epoch, len(self.training))
+        order = permutation(self.seed, f"order {epoch}", len(self.training))
         return self.training[order[batch * self.batch_size :][: self.batch_size]]
 
 
 def held_out(count: int, share: float) -> tuple[Tensor, Tensor]:
     """Places of training images, and of those held out, the same for every seed; both ascending."""
-    kept = round(count * share)
-    generator = torch.Generator().manual_seed(stream(0, "held out"))
-    order = torch.randperm(count, generator=generator)
+    kept, order = round(count * share), permutation(0, "held out", count)
     return order[kept:].sort().values, order[:kept].sort().values
 
 
 def augmented(images: Tensor, kind: str, seed: int, epoch: int | Tensor, index: Tensor) -> Tensor:
-    """The images as a training step sees them; ``kind`` is the recipe's augmentation.
-
-    crop moves them by up to 4 pixels either way, or a seventh of small ones, on black; flip mirrors
-    about half of them left to right; cutout blackens 8 × 8 pixels around a random one of each.
-    """
+    """The images as a training step sees them; ``kind`` is the recipe's augmentation."""
     kinds, (count, _, h, w) = kind.split("-"), images.shape
     sample, rows, columns = (torch.arange(n, device=images.device) for n in (count, h, w))
-    if "crop" in kinds:
+    if "crop" in kinds:  # up to 4 pixels either way, or a seventh of small ones, on black
         padding = min(4, h // 7)
         dice = uniform_noise(stream(seed, "crop"), epoch, index, (2, 1), torch.float64)
         shift = (dice * (2 * padding + 1)).long()  # 0 … 2 · padding
         y, x = (rows + shift[:, 0])[:, :, None], (columns + shift[:, 1])[:, None, :]
         images = F.pad(images, (padding,) * 4)[sample[:, None, None], :, y, x].permute(0, 3, 1, 2)
-    if "flip" in kinds:
+    if "flip" in kinds:  # about half of them, left to right
         coin = uniform_noise(stream(seed, "flip"), epoch, index, (1, 1, 1)) < 0.5
         images = torch.where(coin, images.flip(-1), images)
-    if "cutout" in kinds:
+    if "cutout" in kinds:  # 8 × 8 pixels around a random one become black
         centre = uniform_noise(stream(seed, "cutout"), epoch, index, (2, 1))
         y = (rows + 0.5 - centre[:, 0] * h).abs() < 4
         x = (columns + 0.5 - centre[:, 1] * w).abs() < 4
@@ -87,16 +81,12 @@ def augmented(images: Tensor, kind: str, seed: int, epoch: int | Tensor, index: 
 
 def images_for(
     config: Mapping[str, Any],
-    model: str,
+    model: str,  # its name in messages
     split: str = "test",
     name: str | None = None,
     data: str | Path | None = None,
 ) -> ImageData:
-    """Images for the model with this configuration: those it was trained on, or others by name.
-
-    ``model`` is its name in messages. Where no folder of MNIST is known, the 128 test images that
-    come with the package.
-    """
+    """Images for the model with this configuration: those it was trained on, or others by name."""
     facts = config.get("data")
     facts = facts if isinstance(facts, dict) else {"name": facts}
     own = facts.get("name") or data_and_kind(str(config.get("preset") or ""))[0] or None
@@ -110,7 +100,7 @@ def images_for(
     if name == own:
         data = data or facts.get("folder")
     if name == "mnist" and split == "test" and data is None:
-        return mnist_slice()
+        return mnist_slice()  # 128 images that come with the package
     channels, height, _ = (config.get("pixels") or config["net"])["shape"]
     options = {"size": height, "grey": channels == 1} if name == "folder" else {}
     images = load(name, split, data, **options)

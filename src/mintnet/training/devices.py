@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._triton import has_triton
@@ -52,8 +52,7 @@ class Devices:
         if chosen == "auto":
             return chosen, nodes
         if not chosen.isdecimal() or int(chosen) < 1 or nodes < 1:
-            got = f"{chosen} and {nodes}"
-            raise ValueError(f"devices is a positive number or auto, and nodes one; got {got}")
+            raise ValueError(f"devices is 1, 2, … or auto, nodes 1, 2, …; got {chosen} and {nodes}")
         return int(chosen), nodes
 
 
@@ -80,13 +79,9 @@ def make_fabric(devices: Devices, mixed: bool = False) -> "Fabric":
         atexit.register(_leave_group)
     logging.getLogger("lightning_fabric").setLevel(logging.ERROR)  # tips that are not ours
     try:
-        fabric = Fabric(
-            accelerator=devices.accelerator,
-            devices=count,
-            num_nodes=nodes,
-            strategy="ddp" if many else "auto",
-            precision="bf16-mixed" if mixed else "32-true",
-        )
+        how: Any = {"strategy": "ddp" if many else "auto"}
+        how["precision"] = "bf16-mixed" if mixed else "32-true"
+        fabric = Fabric(accelerator=devices.accelerator, devices=count, num_nodes=nodes, **how)
     except (MisconfigurationException, ValueError, RuntimeError) as error:
         raise RunError(f"these devices cannot be had: {reason(error)}") from error
     fabric.launch()

@@ -59,10 +59,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep the folder for this process; `RunError` says who else has it. A kill frees it.
-
-        The folder is made for that, and removed again where nothing has come into it.
-        """
+        """Keep the folder for this process; `RunError` says who else has it. A kill frees it."""
         if os.name != "posix":  # there is no flock
             yield
             return
@@ -79,8 +76,7 @@ class RunFolder:
             except BlockingIOError:
                 file.seek(0)
                 who = file.read() or "another process"
-                words = f"{self.path} is in use by {who}; wait until that has ended, or {OTHER}"
-                raise RunError(words) from None
+                raise RunError(f"{self.path} is in use by {who}; wait for it, or {OTHER}") from None
             if lock.exists() and os.path.samestat(os.fstat(file.fileno()), lock.stat()):
                 break
             file.close()  # of a process that has just ended
@@ -93,7 +89,7 @@ class RunFolder:
             lock.unlink(missing_ok=True)
             file.close()
             with suppress(OSError):
-                for path in made:
+                for path in made:  # where nothing has come into it
                     path.rmdir()
 
     def is_empty(self) -> bool:
@@ -183,5 +179,4 @@ def explained_errors(run: Path) -> Iterator[None]:
     except RuntimeError as error:  # of a collective
         if not isinstance(error, torch.distributed.DistBackendError) and "gloo" not in str(error):
             raise
-        words = "another process of this run has ended, so that this one ends too"
-        raise RunError(f"{words}; {intact}: go on with --resume") from error
+        raise RunError(f"another process of this run has ended; {intact}: use --resume") from error

@@ -33,20 +33,16 @@ PATIENCE = 20  # steps in a row that may be left out since the loss or its gradi
 
 @dataclass
 class Reached:
-    """How far a run has come; with the tensors of the step it is what a checkpoint keeps.
-
-    ``seconds`` in training steps, the last steps in a row that were ``left_out``, and ``sums`` of
-    figures over the ``seen`` images since the last report, at ``since`` seconds.
-    """
+    """How far a run has come; with the tensors of the step it is what a checkpoint keeps."""
 
     step: int = 0
     best: float | None = None
     best_step: int = 0
-    seconds: float = 0.0
-    left_out: int = 0
-    sums: dict[str, float] = field(default_factory=dict)
-    seen: int = 0
-    since: float = 0.0
+    seconds: float = 0.0  # in training steps
+    left_out: int = 0  # of the last steps, in a row
+    sums: dict[str, float] = field(default_factory=dict)  # of figures since the last report,
+    seen: int = 0  # over so many images,
+    since: float = 0.0  # which was made at so many seconds
 
 
 @dataclass
@@ -156,8 +152,7 @@ class Run:
             # several processes stop at the same step, which they agree on
             if not last and (outcome.stop if fabric.world_size > 1 else self.asked):
                 self._save()
-                words = f"interrupted; step {step} is saved"
-                raise KeyboardInterrupt(f"{words}, and --resume goes on from there")
+                raise KeyboardInterrupt(f"interrupted; step {step} is saved, and --resume goes on")
 
     def _look_up(self, places: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
         places = places.to(self.images.device)
@@ -246,10 +241,9 @@ class Run:
 
     def _save(self) -> None:
         self._saved_at = time.monotonic()
-        if not self.fabric.is_global_zero:
-            return
         self._save_model("last")
-        self.folder.write_checkpoint({**asdict(self.at), **self.step.state_dict()})
+        if self.fabric.is_global_zero:
+            self.folder.write_checkpoint({**asdict(self.at), **self.step.state_dict()})
 
     def _save_model(self, name: str) -> None:
         """The EMA weights, or the weights where there is no average, as a model folder."""

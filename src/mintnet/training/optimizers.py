@@ -22,20 +22,16 @@ def learning_rate(recipe: Recipe, step: int, total: int) -> float:
         factor = min(1.0, 1.6 * (1 - share))
     else:
         factor = 0.5 * (1 + math.cos(math.pi * share))
-    if recipe.warmup:
-        factor *= min(1.0, (step + 1) / recipe.warmup)
+    factor *= min(1.0, (step + 1) / max(recipe.warmup, 1))
     return recipe.learning_rate * factor
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """AMSGrad or Adam with decoupled decay of kernels, or Muon for kernels and these for the rest.
-
-    It leaves a step out where ``found_inf`` is 1. The learning rate is a tensor, so that a captured
-    step can read it.
-    """
+    """AMSGrad or Adam with decoupled decay of kernels, or Muon for kernels and these for others."""
     kernels, others = kernels_of(model)
     device = others[0].device
     cuda = device.type == "cuda"
+    # a tensor, so that a captured step can read it; fused: a step is left out if `found_inf` is 1
     options: dict[str, Any] = {"lr": torch.tensor(recipe.learning_rate, device=device)}
     options |= {"eps": recipe.eps, "weight_decay": 0.0, "amsgrad": not recipe.adam}
     options |= {"fused": True, "capturable": cuda}

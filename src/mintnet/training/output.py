@@ -30,10 +30,7 @@ class Progress(Bar):
         self.left, self._due, self._wait = "", 0.0, FIRST
 
     def __call__(self, words: str) -> Callable[..., None]:
-        """Begin a task; gives what to call with how much is done, how much there is, and figures.
-
-        Where less is done than before, the next part of the task has begun.
-        """
+        """Begin a task; gives what to call with how much is done, how much there is, and words."""
         for old in self.task_ids:
             self.remove_task(old)
         task = self.add_task(words, total=None, figures="")
@@ -46,7 +43,7 @@ class Progress(Bar):
 
         def progress(done: int, total: int, figures: str = "") -> None:
             nonlocal part, calls, share, began, name
-            if done < share * total:
+            if done < share * total:  # the next part of the task has begun
                 part, calls, name = part + 1, 0, f"{words}, part {part + 1}"
                 self.reset(task, description=name)
             now, calls, share = time.monotonic(), calls + 1, done / total

@@ -13,16 +13,14 @@ from mintnet.models.mintnet import PRESETS
 from mintnet.models.storage import did_you_mean
 from mintnet.training.folder import OTHER, RunError
 
-NETWORK: dict[str, tuple[str, ...]] = {
+NETWORK: dict[str, tuple[str, ...]] = {  # options that are fields of the network's configuration
     "flow": ("pairs", "filters", "kernel_size", "couplings"),
     "deep": ("layers", "filters", "blocks", "components"),
     "classifier": ("pairs", "filters", "kernel_size"),
     "resnet": (),
 }
-"""Options that are fields of the network's configuration, for each kind of model."""
 OWN = {"flow": ("logit_lambda", "centre"), "deep": ("labels",)}
-OWN |= dict.fromkeys(("classifier", "resnet"), ("label_smoothing",))
-"""Further options that only this kind of model has."""
+OWN |= dict.fromkeys(("classifier", "resnet"), ("label_smoothing",))  # what this kind alone has
 KINDS = {"flow": "a flow of Mint layers", "deep": "a flow of mixture layers (-deep)"}
 KINDS |= {"classifier": "a classifier", "resnet": "a ResNet"}
 

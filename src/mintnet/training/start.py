@@ -55,10 +55,9 @@ def train(
             # what the first process has written is no reason for the others to refuse
             return _train(preset, folder, resume or not first, progress, options)
     except (ValueError, KeyboardInterrupt) as error:
-        if first:
+        if first:  # it alone says why
             raise
-        code = 130 if isinstance(error, KeyboardInterrupt) else 1
-        raise SystemExit(code) from None  # the first process says why
+        raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
     finally:
         progress.stop()
 
@@ -141,8 +140,7 @@ def _keep_scores(
     try:
         for place in wanting:
             if (key := sha256(place / WEIGHTS)) not in known:
-                words = f"scores of {len(images):,} held-out images, which mintnet score needs"
-                progress(f"measuring the {words}: {place.name} weights")
+                progress(f"measuring the scores of {len(images):,} held-out images: {place.name}")
                 flow = Flow.load(place).to("cuda" if devices.cuda else "cpu")
                 flow.keep_scores(images)
                 known[key] = flow.scores
@@ -176,22 +174,17 @@ def _recipe(
 def _extended(
     folder: RunFolder, recipe: Recipe, per_epoch: int, saved: dict[str, Any], now: dict[str, Any]
 ) -> Recipe:
-    """The recipe of a run that goes on, with as many epochs as its steps need.
-
-    Such a run has the same images, and is no shorter.
-    """
+    """The recipe of a run that goes on, no shorter and on the same images, with enough epochs."""
     was, before = saved["data"], saved["steps"]
     for name in ("images", "shape", "levels", "checksum"):
         if was.get(name) != now[name]:
             other = f"other images ({name} {was.get(name)}, now {now[name]})"
-            mend = f"give the same --data, or {OTHER}"
-            raise RunError(f"{folder.path} was begun with {other}; {mend}")
+            raise RunError(f"{folder.path} was begun with {other}; give the same --data or {OTHER}")
     if recipe.max_steps > before:
         recipe = replace(recipe, epochs=max(recipe.epochs, -(-recipe.max_steps // per_epoch)))
     if (steps := recipe.steps(per_epoch)) < before:
-        words = f"{folder.path} was begun for {before} steps, not {steps}"
-        mend = f"resume it without --epochs and --max-steps, or {OTHER}"
-        raise RunError(f"{words}: a run can be extended, not shortened; {mend}")
+        words = f"{folder.path} was begun for {before} steps; a run can be extended, not shortened"
+        raise RunError(f"{words} to {steps}: leave out --epochs and --max-steps, or {OTHER}")
     return recipe
 
 

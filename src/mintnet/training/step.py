@@ -39,14 +39,11 @@ FastPath = dict[str, Any]  # ``dtype`` of convolutions, and whether layers are `
 
 @dataclass(frozen=True)
 class Batch:
-    """Images (batch, C, H, W) uint8, labels (batch,) int64 or None, and what fixes the noise.
-
-    ``index``, (batch,), are places in the data set.
-    """
+    """Images (batch, C, H, W) uint8, labels (batch,) int64 or None, and what fixes the noise."""
 
     images: Tensor
     labels: Tensor | None
-    index: Tensor
+    index: Tensor  # (batch,): places in the data set
     seed: int
     draw: int | Tensor
 
@@ -75,12 +72,9 @@ class DensityTask:
 
 
 class ClassificationTask:
-    """Cross entropy: the loss is − log p of the true class, in nats, with smoothed labels.
+    """Cross entropy: the loss is − log p of the true class, in nats, with smoothed labels."""
 
-    Figures are ``error``, 1 for a mistake, and ``nats``, the loss without smoothing.
-    """
-
-    figures: tuple[str, ...] = ("error", "nats")
+    figures: tuple[str, ...] = ("error", "nats")  # 1 for a mistake, and the loss without smoothing
 
     def __init__(self, classifier: ImageClassifier, label_smoothing: float = 0.0) -> None:
         self.model: Any = classifier
@@ -90,8 +84,7 @@ class ClassificationTask:
     def measure(self, batch: Batch) -> dict[str, Tensor]:
         model, training = self.model, self.model.training
         if batch.labels is None or (training and len(batch.images) < 2):
-            words = "batch normalization needs at least two images on each device"
-            raise RunError(f"{words}; take a larger batch size, or fewer devices")
+            raise RunError("batch normalization needs at least two images in each device's batch")
         fast = self.fast if self.fast and training else {}
         logits = model.logits(model.prepared(batch.images), **fast).to(model.dtype)
         log_probs = logits.log_softmax(1)
@@ -111,37 +104,30 @@ def check_labels(data: ImageData, classes: int, where: str) -> Tensor:
         raise RunError(f"{data.name} has no labels, and a classifier needs them for {where}")
     low, high = int(data.labels.min()), int(data.labels.max())
     if low < 0 or high >= classes:
-        words = f"{data.name} has labels from {low} to {high}"
-        raise RunError(f"{words}; the classifier knows 0 to {classes - 1}")
+        raise RunError(f"{data.name} has labels from {low} to {high}; expected 0 to {classes - 1}")
     return data.labels
 
 
 class Outcome(NamedTuple):
-    """What a step found: means over the batch, norm of the gradient, and whether it counted.
-
-    ``finite``: whether all weights are; ``stop``: whether a process has asked all to stop.
-    """
+    """What a step found: means over the batch, norm of the gradient, and whether it counted."""
 
     means: dict[str, float]
     norm: float
     left_out: bool
-    finite: bool
-    stop: bool
+    finite: bool  # whether all weights are
+    stop: bool  # whether a process has asked all to stop
 
 
 class Step:
-    """One step of training for a task; what is evaluated and saved is ``step.averaged``.
-
-    ``batch_size`` is that over all processes; ``captured`` matters on a GPU alone.
-    """
+    """One step of training for a task; what is evaluated and saved is ``step.averaged``."""
 
     def __init__(
         self,
         task: Task,
         recipe: Recipe,
-        batch_size: int,
+        batch_size: int,  # over all processes
         fabric: "Fabric | None" = None,
-        captured: bool = False,
+        captured: bool = False,  # matters on a GPU alone
     ) -> None:
         self.task, self.recipe, self.batch_size, self.fabric = task, recipe, batch_size, fabric
         model = task.model
