@@ -131,10 +131,15 @@ def test_a_context_reaches_every_sample_by_itself(solver: object, shape: tuple[i
 
 def test_a_context_that_does_not_fit(raises_with) -> None:  # type: ignore[no-untyped-def]
     x = torch.zeros(2, 1, 3, 3)
-    with raises_with(ValueError, "5 features", "got 0", "given"):
-        MixtureLayer(1, 2, (3, 3), 1, 2, context=5)(x)
-    with raises_with(ValueError, "0 features", "got 3"):
+    layer = MixtureLayer(1, 2, (3, 3), 1, 2, context=5)
+    with raises_with(ValueError, "(samples, 5)", "got none", "given"):
+        layer(x)
+    with raises_with(ValueError, "(samples, 5)", "got (5,)"):  # of one sample, without its axis
+        layer.given(torch.zeros(5))
+    with raises_with(ValueError, "expected none", "got (2, 3)"):
         MixtureLayer(1, 2, (3, 3), 1, 2).given(torch.zeros(2, 3))
+    layer.compile()  # the copy is not bound to what was compiled
+    assert layer.given(torch.zeros(2, 5))._compiled_call_impl is None
 
 
 @pytest.mark.parametrize("size", [1, (4,), (2, 2, 2), (0, 3)], ids=str)

@@ -168,6 +168,10 @@ def test_wrong_calls_end_with_2_and_one_line(mintnet, model):
         (["interpolate", model, "--images", "1", "2"], "--images INT INT INT INT; got '1 2'"),
         (["sample", model, "--seed", "1.5"], "expected --seed INT; got '1.5'"),
         (["train", "digits", "--epochs", "ten"], "expected --epochs INT; got 'ten'"),
+        (["train", "digits", "--resume=maybe"], "--resume takes no value; got 'maybe'"),
+        (["sample", model, "-n", "abc"], "expected -n/--count INT; got 'abc'"),
+        (["sample", model, "f/" * 60], f"after mintnet sample {model}; got '{'f/' * 60}'"),
+        (["--json", "x"], "unknown option --json"),
         (["data"], "NAME"),
     ):
         code, _, err = mintnet(*arguments)

@@ -96,7 +96,8 @@ class MixtureLayer(TriangularBijection):
         """The layer for samples with this context, (batch, features); it shares its weights."""
         self.network.context_shifts(context)  # raises if it does not fit
         layer = MixtureLayer.__new__(MixtureLayer)  # a shallow copy: torch cannot trace copy.copy
-        layer.__dict__.update(self.__dict__, given_context=context, _proof=None)
+        own = {"given_context": context, "_proof": None, "_compiled_call_impl": None}
+        layer.__dict__.update(self.__dict__ | own)
         return layer
 
     def rows(self, chosen: Tensor) -> MixtureLayer:

@@ -189,11 +189,13 @@ class MixtureNetwork(nn.Module):
 
     def context_shifts(self, context: Tensor | None) -> Tensor | None:
         """V c of each block, (blocks, batch, C, K), from context of shape (batch, features)."""
-        features = 0 if context is None else context.shape[-1]
-        if features != self.context:
-            wanted = f"a context of {self.context} features for each sample"
+        got = None if context is None else tuple(context.shape)
+        if (got and got[1:]) != ((self.context,) if self.context else None):
+            wanted = f"(samples, {self.context})" if self.context else "none"
             hint = "Use layer.given(context) for a layer with context."
-            raise ValueError(f"this layer takes {wanted}; got {features}. {hint}")
+            raise ValueError(
+                f"context of this layer: expected {wanted}; got {got or 'none'}. {hint}"
+            )
         if context is None or self.shifts is None:
             return None
         shifts = torch.einsum("nhf,bf->nbh", self.shifts, context.to(self.shifts.dtype))

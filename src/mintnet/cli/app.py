@@ -15,6 +15,7 @@ from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, Union
+from unittest.mock import patch
 
 import torch
 import tyro
@@ -56,6 +57,7 @@ FIRST_STEPS = {
     "mintnet --help": "all commands; mintnet COMMAND --help for one of them",
 }
 MISTAKES = (ValueError, OSError, MemoryError, InversionError, SafetensorError)
+HELP = {"-h", "--help"}
 POSITIVE = ("count", "draws", "batch_size", "samples", "curve_images")
 
 
@@ -130,9 +132,9 @@ def parse(arguments: Sequence[str]) -> Command:
         kind = Union[tuple(_choice(other, name) for other in group)]  # noqa: UP007
     prog, said = f"mintnet {name}".strip(), io.StringIO()
     config = tyro.conf.OmitSubcommandPrefixes, tyro.conf.DisallowNone
-    about = None if name else ABOUT
+    about, wide = None if name else ABOUT, {"COLUMNS": "100000"}  # or words of a mistake are cut
     try:
-        with redirect_stderr(said):
+        with redirect_stderr(said), patch.dict(os.environ, {} if HELP & {*rest} else wide):
             found: Command = tyro.cli(kind, prog=prog, description=about, args=rest, config=config)
     except SystemExit as end:
         if end.code:
@@ -185,13 +187,13 @@ def _choice(name: str, group: str) -> Any:
 def _wrong_call(prog: str, box: str, rest: Sequence[str]) -> str:
     """What is wrong with a call, in one line, from the box of several that tyro makes."""
     lines = [re.sub(r"^-+$", "", line.strip(" │╭╮╰╯─")) for line in box.splitlines()[1:]]
-    lines = lines[not lines[0] :]  # where there is no Unicode, a rule follows the title
+    lines = lines[not any(lines[:1]) :]  # where there is no Unicode, a rule follows the title
     what, more = " ".join(takewhile(bool, lines)), f"{prog} --help"
     if "Argument helptext:" in lines and (got := re.findall(r"'([^']*)'", what)):
         wanted = lines[lines.index("Argument helptext:") + 1].replace("{", "").replace("}", "")
         several = re.search(r"from \[(.*?)\]", what)
         came = " ".join(re.findall(r"'([^']*)'", several[1])) if several else got[-1]
-        return f"expected {wanted}; got {came!r}"
+        return f"expected {re.sub(r'( [A-Z]+)?, -', '/-', wanted)}; got {came!r}"
     if found := re.match(r"invalid choice '(.*)' for argument '(\S+)'. Expected one of (.*)", what):
         known = sorted({*re.findall(r"'([^']*)'", found[3])} - {"None"})
         near = did_you_mean(found[1], known)
@@ -201,13 +203,15 @@ def _wrong_call(prog: str, box: str, rest: Sequence[str]) -> str:
     if what.startswith("Missing from"):
         about = what.partition(lines[1])[2].replace(" (required)", "").strip(" .")
         return f"{prog} needs {lines[1]}: {about}; {more} says more"
-    if not (found := re.match(r"Unrecognized options: (\S*[^,\s])", what)):
+    if not (found := re.match(r"Unrecognized(?: or misplaced)? options: (\S*[^,\s])", what)):
         return f"{what.rstrip('.')}; {more} says more"
     word = found[1]
     if word.startswith("-"):
         like = re.findall(r"--[a-z][\w-]*", box.partition("Perhaps you meant")[2])
         near = did_you_mean(word.partition("=")[0], like)
         return f"unknown option {word}{near or f'; {more} lists all'}"
+    if flag := next((other for other in rest if other.endswith(f"={word}")), ""):
+        return f"{flag.removesuffix(f'={word}')} takes no value; got {word!r}"
     before = " ".join([prog, *takewhile(lambda other: other != word, rest)])
     return f"expected no further word after {before}; got {word!r}; {more} says more"
 

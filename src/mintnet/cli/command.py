@@ -78,7 +78,7 @@ class SolverCommand(ModelCommand):
             return FixedPoint(**given)
         if given:
             name = "--step" if "step" in given else "--solver-steps"
-            raise ValueError(f"{name} belongs to --solver fixed-point, not {self.solver}; omit it")
+            raise ValueError(f"{name} belongs to --solver fixed-point: leave {name} out")
         return {"auto": None, "wavefront": Wavefront(), "bisection": Bisection()}[self.solver]
 
 

@@ -47,7 +47,8 @@ def load(split: str, folder: str | Path | None, size: int = SIZE, grey: bool = F
         more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
         _warn(f"{home}: skipped {', '.join(skipped[:3])}{more}: not a picture that can be read")
     if len(paths) < EVERY:
-        raise DataError(f"folder: expected at least {EVERY} pictures; {home} has {len(paths)}")
+        words = f"folder: expected at least {EVERY} pictures, as every {EVERY}th is for testing"
+        raise DataError(f"{words}; {home} has {len(paths)}")
     chosen = [p for k, p in enumerate(paths, 1) if (k % EVERY == 0) == (split == "test")]
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         images = list(pool.map(partial(read_picture, size=size, grey=grey), chosen))

@@ -39,7 +39,7 @@ class Reporting(Solver):
 
     def attempt(self, system: System, z: Tensor) -> Solution:
         solution = self.solver.attempt(system, z)
-        self.solved += 1
+        self.solved = min(self.solved + 1, self.total)  # a layer may be tried once more
         self.progress(self.solved, self.total)
         return solution
 

@@ -105,7 +105,7 @@ class Flow(Model):
 
     @property
     def batch_size(self) -> int:
-        """Images computed at once: memory is bounded; on a CPU large arrays cost fresh pages."""
+        """Images computed at once; on a CPU arrays above some 30 MB cost fresh pages each time."""
         widest = max(layer.filters * math.prod(layer.event_shape) for layer in self.net.layers())
         return max(1, AT_ONCE.get(self.device.type, 2**25) // widest)
 

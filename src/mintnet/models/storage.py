@@ -115,7 +115,9 @@ def load_weights(folder: str | Path, model: nn.Module) -> None:
             own, unlike = model.state_dict(), f"{path} does not fit {CONFIG}"
             if different := sorted(own.keys() ^ stored.keys()):
                 count = f"{len(different)} tensors differ in name"
-                raise ModelFileError(f"{unlike}: {count}, the first is {different[0]}")
+                raise ModelFileError(
+                    f"{unlike}: {count}, the first is {different[0]}; or an earlier version made it"
+                )
             for name, tensor in own.items():
                 mask, kinds = masks.get(name), OTHERS.get(tensor.dtype, FLOATS)
                 shape = [int(mask.sum())] if mask is not None else list(tensor.shape)

@@ -33,10 +33,10 @@ class Status(IntEnum):
         }[self]
 
 
+WIDER = "Solve in float64, with layer.double() and z.double(), and leave x in float64. "
 ADVICE = {  # to people, where all samples that are not verified failed in this way
-    Status.INACCURATE: "No x of this dtype near the solution meets this z. Solve in float64, with "
-    "layer.double() and z.double(), and leave x in float64; where 12 digits are too many there, "
-    "choose how many count: mintnet.FixedPoint(tolerance=1e-6).",
+    Status.INACCURATE: f"No x of this dtype near the solution meets this z. {WIDER}Where 12 digits "
+    "are too many in float64, choose how many count: mintnet.FixedPoint(tolerance=1e-6).",
     Status.DISAGREES: "Either z is beyond what `transform` gives for numbers of this dtype, or "
     "`invert` is not its inverse: compare their formulas, shift and scale in the opposite order.",
 }
@@ -117,6 +117,8 @@ class Solution:
         where = f"{culprit.message}, inside {self.message}" if culprit else self.message
         kinds = self.status[failed].unique().tolist()
         advice = ADVICE.get(kinds[0], remedy) if len(kinds) == 1 else remedy
+        if self.value.dtype == torch.float64:
+            advice = advice.replace(WIDER, "")
         if self.remark and Status.NO_PREIMAGE in kinds:
             advice = self.remark
         raise InversionError(f"{where}. {advice}", self)

@@ -81,7 +81,8 @@ class Run:
                 self.step.load_state_dict(state)
         except (ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
             names = f"{self.folder.checkpoint} is not of the network in {self.folder.run_json}"
-            raise RunError(f"{names} ({reason(error)}); put back its own, or {OTHER}") from error
+            names += f" ({reason(error)}), or of an earlier version of mintnet"
+            raise RunError(f"{names}; put back its own, or {OTHER}") from error
         self.at = Reached(**{f.name: state[f.name] for f in fields(Reached) if f.name in state})
         self.validated = order.held
         if device.type == "cpu" and (size := self.images[0].numel()) > SMALL:

@@ -43,7 +43,7 @@ class Progress(Bar):
 
         def progress(done: int, total: int, figures: str = "") -> None:
             nonlocal part, calls, share, began, name
-            if done < share * total:  # the next part of the task has begun
+            if done / total < share:  # the next part of the task has begun
                 part, calls, name = part + 1, 0, f"{words}, part {part + 1}"
                 self.reset(task, description=name)
             now, calls, share = time.monotonic(), calls + 1, done / total

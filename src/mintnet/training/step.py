@@ -84,7 +84,8 @@ class ClassificationTask:
     def measure(self, batch: Batch) -> dict[str, Tensor]:
         model, training = self.model, self.model.training
         if batch.labels is None or (training and len(batch.images) < 2):
-            raise RunError("batch normalization needs at least two images in each device's batch")
+            words = "batch normalization needs at least two images in each device's batch"
+            raise RunError(f"{words}: take a larger --batch-size or fewer devices")
         fast = self.fast if self.fast and training else {}
         logits = model.logits(model.prepared(batch.images), **fast).to(model.dtype)
         log_probs = logits.log_softmax(1)
