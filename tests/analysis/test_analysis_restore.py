@@ -180,7 +180,7 @@ def test_what_is_refused(raises_with) -> None:
         (image + 200, {"mask": mask}, "17 grey levels", "200"),
         (image, {}, "one of mask, noise and zoom"),
         (image, {"noise": -1.0}, "standard deviation above 0"),
-        (image, {"mask": mask, "n": 0}, "n of at least 1"),
+        (image, {"mask": mask, "n": 0}, "n is at least 1"),
     ):
         with raises_with(ValueError, *words):
             flow.restore(given, **options)

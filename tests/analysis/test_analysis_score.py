@@ -62,6 +62,19 @@ def test_a_map_of_one_class_is_that_of_log_prob_map() -> None:
     torch.testing.assert_close(measure(flow, images)[2], expected, rtol=1e-9, atol=1e-12)
 
 
+def test_more_draws_keep_the_rate_of_false_alarms(own) -> None:
+    flow, usual = own
+    once, four = Reference.of(flow, usual[:300]), Reference.of(flow, usual[:300], draws=4)
+    one, more = (score(flow, usual[300:400], n, once) for n in (1, 4))
+    assert torch.equal(one.p_value, more.p_value) and not torch.equal(one.bits, more.bits)
+    torch.testing.assert_close(more.map.sum((1, 2)) / (64 * math.log(2)), more.bits)
+    both = score(flow, usual[300:600], reference=four)  # as many draws as the references have
+    assert 0.01 < float(both.flagged(0.05).double().mean()) < 0.12
+    flow.scores = four.tensors()
+    assert torch.equal(flow.score(usual[300:600]).p_value, both.p_value)
+    flow.scores = None
+
+
 def test_scores_do_not_depend_on_batches(own, monkeypatch) -> None:
     flow, images = own
     reference, index = Reference.of(flow, images[:40]), torch.arange(10)
@@ -156,12 +169,13 @@ def test_scores_are_stored_with_the_weights_that_made_them(own, tmp_path: Path) 
 def test_what_is_refused(own, raises_with, tmp_path: Path) -> None:
     flow, usual = own
     for images, draws, reference, *words in (
-        (usual[:2], 1, None, "no reference scores", "--reference"),
+        (usual[:2], 1, None, "no reference scores", "as reference"),
         (usual[:2], 1, usual[:5], "at least 20", "5"),
         (usual[:2, :, :4], 1, usual, "(batch, 1, 8, 8)"),
         (usual[:0], 1, usual, "at least one image"),
         (usual.double(), 1, usual, "uint8"),
         (usual, 0, usual, "at least one draw"),
+        (usual, 1, usual.numpy(), "expected uint8 images", "ndarray"),
     ):
         with raises_with(ValueError, *words):
             flow.score(images, draws, reference)

@@ -47,6 +47,6 @@ def test_mistakes(fails, model, mask):
         ("--label 11", "--noise", 0.1, "--label", 11),
         ("--noise is a number such as", "--noise", "much"),
         ("zoom is 2", "--zoom", 4),
-        ("steps of at least", "--noise", 0.1, "--steps", 2),
+        ("steps here at least", "--noise", 0.1, "--steps", 2),
     ):
         fails(["restore", model, "test:0", *given], words)

@@ -77,7 +77,7 @@ def restore(
     few, usual = (1, 16) if one else (4 * LEAPS, 200)  # particles of a sample, or gradients
     steps = usual if steps is None else steps
     if n < 1 or steps < few:
-        raise ValueError(f"expected n of at least 1 and steps of at least {few}; got {n}, {steps}")
+        raise ValueError(f"n is at least 1, and steps here at least {few}; got {n} and {steps}")
     c, h, w = flow.shape
     small = (c, h // 2, w // 2) if zoom is not None else flow.shape
     if zoom is not None and (zoom != 2 or h % 2 or w % 2):
@@ -94,7 +94,7 @@ def restore(
         got = f"{free.dtype} of shape {tuple(free.shape)}"
         raise ValueError(f"expected a bool mask of shape {(h, w)}, True: unknown; got {got}")
     if not bool(free.any()):
-        raise ValueError("the mask hides nothing: it is True where pixels are unknown")
+        raise ValueError("the mask hides nothing: True, or white, is where pixels are unknown")
     image, free = image.to(flow.device), free.to(flow.device)
     generator = torch.Generator().manual_seed(seed)
     seen = None if noise is None else noisy(image, noise, flow.levels)

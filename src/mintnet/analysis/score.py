@@ -16,7 +16,7 @@ import math
 import zlib
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -62,6 +62,8 @@ class Score:
 
     def flagged(self, rate: float = 0.01) -> Tensor:
         """Whether each picture is odd, (batch,), if that rate of false alarms is accepted."""
+        if not 0 < rate < 1:
+            raise ValueError(f"rate lies between 0 and 1; got {rate:g}")
         return self.p_value <= rate
 
     @property
@@ -78,6 +80,7 @@ class Reference:
     edges: Tensor | None = None  # (bins − 1,) between bins of texture
     texture: Tensor | None = None  # (2, bins) mean and standard deviation of the nats in each bin
     position: Tensor | None = None  # (2, H, W) the same of nats standardised by their texture
+    draws: int = 1  # of dequantization noise, over which the statistics are means
 
     @classmethod
     def of(
@@ -89,26 +92,29 @@ class Reference:
         images = images[torch.linspace(0, len(images) - 1, min(len(images), MOST)).long()]
         statistics, _, maps = measure(flow, images, draws, None, progress)
         if maps is None:
-            return cls(statistics.float())
+            return cls(statistics.float(), draws=draws)
         rough, shares = texture(images.cpu()), torch.arange(1, BINS, dtype=torch.float64) / BINS
         edges = rough.flatten()[:: 1 + rough.numel() // 10**6].quantile(shares).unique()
         bins = torch.bucketize(rough, edges)
         by_bin = torch.stack([_moments(maps[bins == k]) for k in range(len(edges) + 1)], 1)
         mean, deviation = by_bin[:, bins]
         position = _moments((maps - mean) / deviation)
-        return cls(*(tensor.float() for tensor in (statistics, edges, by_bin, position)))
+        kept = [tensor.float() for tensor in (statistics, edges, by_bin, position)]
+        return cls(*kept, draws=draws)  # type: ignore[arg-type, misc]
 
     @classmethod
     def stored(cls, flow: Flow) -> Self:
         if flow.scores is None:
-            words = "give images like those of the training, not among them (--reference DIR)"
+            words = "give images like those of the training, not among them, as reference (--reference DIR)"
             raise ValueError(f"this model has no reference scores; {words}")
         if flow.scores.get("statistics", torch.empty(0)).shape[1:] != (len(STATISTICS),):
             raise ValueError("the scores stored with this model are those of another version")
-        return cls(**flow.scores)
+        known: dict[str, Any] = dict(flow.scores)
+        return cls(**known | {"draws": int(known.get("draws", 1))})
 
     def tensors(self) -> dict[str, Tensor]:
-        return {name: tensor for name, tensor in asdict(self).items() if tensor is not None}
+        known = {name: value for name, value in asdict(self).items() if value is not None}
+        return known | {"draws": torch.tensor(float(self.draws))}
 
     @cached_property
     def fit(self) -> "Fit":
@@ -178,7 +184,8 @@ def score(
 
     ``reference`` are images like those that the model was trained on, but not among them, (n, C,
     H, W) or measured by `Reference.of`; those stored with the model if not given. The noise
-    follows from ``index`` as in `Flow.log_prob`.
+    follows from ``index`` as in `Flow.log_prob`. Bits and maps are means over ``draws``; p-values
+    are of as many draws as those of the references, whatever ``draws`` is, or they would not hold.
 
     Examples:
         >>> flow = Flow.preset("digits")
@@ -191,7 +198,10 @@ def score(
         reference = Reference.stored(flow)
     elif isinstance(reference, Tensor):
         reference = Reference.of(flow, reference, draws)
-    statistics, nats, maps = measure(flow, images, draws, index)
+    elif not isinstance(reference, Reference):
+        got = type(reference).__name__  # type: ignore[unreachable]
+        raise ValueError(f"reference: expected uint8 images, or a Reference; got {got}")
+    statistics, nats, maps = measure(flow, images, draws, index, compared=reference.draws)
     scores = reference.fit.normal_scores(statistics)
     oddness = reference.fit.oddness(scores)
     unusual = None if maps is None else reference.standardised(maps, images.cpu())
@@ -213,11 +223,12 @@ def measure(
     draws: int = 1,
     index: Tensor | None = None,
     progress: Progress | None = None,
+    compared: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """`STATISTICS` (batch, 7), − log p in nats (batch,) and its map (batch, H, W), of uint8 images.
 
-    All are float64 on the CPU, and means over dequantization draws. The map is None if the model
-    is not triangular.
+    All are float64 on the CPU, and means over dequantization draws; those of the statistics are
+    the first ``compared`` ones if that is given. The map is None if the model is not triangular.
     """
     if draws < 1:
         raise ValueError(f"at least one draw is needed; got {draws}")
@@ -228,15 +239,18 @@ def measure(
     found: list[tuple[Tensor, ...]] = []
     for some, where in zip(images.split(size), places.split(size), strict=True):
         inputs = some.to(flow.device), where.to(flow.device)
-        each = [_of_draw(flow, *inputs, draw) for draw in range(draws)]
-        means = (torch.stack(parts).mean(0).cpu() for parts in zip(*each, strict=True))
-        found.append((*means, torch.tensor([compressed_bits(image) for image in some.cpu()])))
+        each = [_of_draw(flow, *inputs, draw) for draw in range(max(draws, compared or draws))]
+        nats, code, maps = (torch.stack(parts).cpu() for parts in zip(*each, strict=True))
+        first = slice(compared or draws)
+        sizes = torch.tensor([compressed_bits(image) for image in some.cpu()])
+        means = nats[:draws].mean(0), maps[:draws].mean(0), nats[first].mean(0), code[first].mean(0)
+        found.append((*means, sizes))
         if progress is not None:
             progress(sum(len(part[0]) for part in found), len(images))
-    nats, code, maps, needed = (torch.cat(parts) for parts in zip(*found, strict=True))
+    total, maps, nats, code, needed = (torch.cat(parts) for parts in zip(*found, strict=True))
     bits = nats / math.log(2)
-    compared = torch.stack([bits, bits - needed], 1) / flow.dimensions
-    return torch.cat([compared, code], 1), nats, maps if maps.numel() else None
+    sizes = torch.stack([bits, bits - needed], 1) / flow.dimensions
+    return torch.cat([sizes, code], 1), total, maps if maps.numel() else None
 
 
 def _of_draw(flow: Flow, images: Tensor, index: Tensor, draw: int) -> tuple[Tensor, ...]:

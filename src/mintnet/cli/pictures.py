@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -39,7 +40,7 @@ class Score(ModelCommand, then="open {page} in a browser"):
     reference: Folder = None
     """Pictures like those of the training, but not among them; if not given, the scores that are
     stored with the model. They are stored with a model of yours that has none."""
-    draws: int = 1  # Dequantization draws for each picture.
+    draws: int = 1  # Dequantization draws for bits and maps, and for --reference pictures.
     out: Folder = None  # A new or empty folder for results; MODEL-scores, numbered, if not given.
 
     def run(self) -> dict[str, Any]:
@@ -59,7 +60,8 @@ class Score(ModelCommand, then="open {page} in a browser"):
             reference = self._reference(opened, task, failed)
             progress = task(f"scoring {len(paths):,} pictures")
             for names, images in _read(paths, opened, failed):
-                index = torch.arange(len(rows), len(rows) + len(names))
+                # The same pixels get the same noise, wherever they stand.
+                index = torch.tensor([crc32(image.numpy().tobytes()) for image in images])
                 found = score(flow, images, self.draws, reference, index=index)
                 for k, name in enumerate(names):
                     facts: dict[str, Any] = {
@@ -88,7 +90,8 @@ class Score(ModelCommand, then="open {page} in a browser"):
             for _, _, (r, _, _) in oddest[:PRINTED]
         ]
         print_table(out, "The oddest", ("p-value", "bits/dim", "what is odd", "picture"), lines)
-        out.print(words)
+        more = f"; the table has the {PRINTED} oddest, {sheet.name} all"
+        out.print(words + more * (len(rows) > PRINTED))
         figures = {"model": self.model, "rate": self.rate, "draws": self.draws, "summary": words}
         figures |= {"references": len(reference.statistics), "pictures": rows, "left_out": failed}
         title, cards = f"{opened.label}: odd pictures", [entry[-1] for entry in oddest]
