@@ -169,7 +169,7 @@ def test_scores_are_stored_with_the_weights_that_made_them(own, tmp_path: Path) 
 def test_what_is_refused(own, raises_with, tmp_path: Path) -> None:
     flow, usual = own
     for images, draws, reference, *words in (
-        (usual[:2], 1, None, "no reference scores", "as reference"),
+        (usual[:2], 1, None, "no reference scores", "--reference"),
         (usual[:2], 1, usual[:5], "at least 20", "5"),
         (usual[:2, :, :4], 1, usual, "(batch, 1, 8, 8)"),
         (usual[:0], 1, usual, "at least one image"),

@@ -105,7 +105,7 @@ class Reference:
     @classmethod
     def stored(cls, flow: Flow) -> Self:
         if flow.scores is None:
-            words = "give images like those of the training, not among them, as reference (--reference DIR)"
+            words = "give images like those of its training, not among them (--reference DIR)"
             raise ValueError(f"this model has no reference scores; {words}")
         if flow.scores.get("statistics", torch.empty(0)).shape[1:] != (len(STATISTICS),):
             raise ValueError("the scores stored with this model are those of another version")
