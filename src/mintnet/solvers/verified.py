@@ -6,7 +6,9 @@ A sample x is *verified* as the solution of f(x) = z if
 2. |f(x) − z| ≤ tolerance × unit in every entry, with f evaluated in float64 at the very x that is
    returned, and beside other samples than those that it was solved with;
 3. the unit is the sample's own scale max |z| however small that is, and for z = 0, which has no
-   scale, it is max |f(0)|: what x has to make up for.
+   scale, it is max |f(0)|: what x has to make up for;
+4. where z is float64, f at x (1 + 2 ε), with ε = 2.2e-16, is as near to f(x): where it is not,
+   rounding alone decides whether x passes.
 
 How x was found does not matter. Where a float32 solve does not pass, the sample is solved again in
 float64 and the result is rounded; if that does not pass either, the sample is not verified.
@@ -150,11 +152,16 @@ def _judged(
         if bool(zero.any()):
             offset = value(torch.zeros_like(x[zero]), rows[zero])
             unit[zero] = offset.abs().flatten(1).amax(1)
+        moved = torch.zeros_like(unit)
+        if z.dtype == torch.float64:
+            near = filled * (1 + 2 * torch.finfo(z.dtype).eps)
+            moved = (_image(value, near, rows) - target - excess).abs().flatten(1).amax(1)
     unit = unit.clamp(min=torch.finfo(unit.dtype).tiny)
     residual = relative_residual(excess, unit)
     residual[~x.isfinite().flatten(1).all(1)] = float("inf")
     inside = ((x >= domain[0]) & (x <= domain[1])).flatten(1).all(1)
-    passed = inside & (residual <= tolerance)
+    rounding = (moved > tolerance * unit) & moved.isfinite()  # it may have left the domain of f
+    passed = inside & (residual <= tolerance) & ~rounding
     doubt = torch.where(inside, int(Status.INACCURATE), int(Status.DISAGREES))
     failure = torch.where(found.converged, doubt, found.status)
     status = torch.where(passed, int(Status.CONVERGED), failure)
