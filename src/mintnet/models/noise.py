@@ -21,6 +21,9 @@ def uniform_noise(
     float32 holds exactly. Nothing is copied from the host, so that a CUDA graph can capture it.
     """
     pixel = torch.arange(torch.Size(shape).numel(), device=index.device)
+    if torch.compiler.is_compiling():  # compilers take products of known numbers not to wrap
+        hidden_zero = torch.zeros(1, dtype=torch.int64, device=index.device).argsort()
+        index, pixel = index + hidden_zero, pixel + hidden_zero
     if not isinstance(draw, Tensor):
         draw = torch.full((), draw, dtype=torch.int64, device=index.device)
     seeds = torch.full((), seed, dtype=torch.int64, device=index.device)
