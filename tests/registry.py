@@ -275,8 +275,9 @@ def small_classifier(
     return model.eval()
 
 
-def _mixture(name: str, channels: int, upper: bool, size: tuple[int, ...] = (3, 3)) -> Case:
-    make = partial(mn.MixtureLayer, channels, 3, size, blocks=2, components=3, upper=upper)
+def _mixture(name: str, channels: int, upper: bool, size=(3, 3), order="raster") -> Case:
+    options = {"blocks": 2, "components": 3, "upper": upper, "order": order}
+    make = partial(mn.MixtureLayer, channels, 3, size, **options)
     return Case(f"mixture-{name}", _ready(make, 3, 1.5), (channels, *size), triangular=True)
 
 
@@ -291,6 +292,7 @@ def _cases() -> list[Case]:
         moved("squeeze-2", lambda: mn.Squeeze(2, (3, 4, 6)).double(), (3, 4, 6)),
         moved("squeeze-3", lambda: mn.Squeeze(3, (2, 6, 3)).double(), (2, 6, 3)),
         moved("flip-image", mn.Flip, (2, 3, 2)),
+        moved("flip-mirror", lambda: mn.Flip((-1,)), (2, 3, 2)),
         moved("flip-vector", mn.Flip, (7,)),
         moved("chain-of-permutations", both, (1, 4, 4)),
         Case("batch-norm", lambda: _norm(mn.BatchNorm), (3, 2, 3)),
@@ -304,6 +306,8 @@ def _cases() -> list[Case]:
         _mixture("grey", 1, False),
         _mixture("colour", 3, False),
         _mixture("upper", 2, True),
+        _mixture("pixel", 3, False, order="pixel"),
+        _mixture("pixel-upper", 2, True, order="pixel"),
         _mixture("vector", 6, False, ()),
         _mixture("vector-upper", 5, True, ()),
         Case("paired", _ready(lambda: mn.paired_mint(2, 2, (3, 3)), 2, 2.0), (2, 3, 3)),

@@ -14,10 +14,11 @@ from mintnet.models.storage import SCORES
 from registry import tiny_flow
 
 
-def deep_flow(classes: int = 0, shape: tuple[int, int, int] = (1, 8, 8)) -> Flow:
+def deep_flow(classes: int = 0, shape=(1, 8, 8), order="raster") -> Flow:
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        flow = Flow(DeepConfig(shape, (2, 1), (4, 2), (1, 1), (3, 2), classes), None, levels=17)
+        sizes = (2, 1), (4, 2), (1, 1), (3, 2)
+        flow = Flow(DeepConfig(shape, *sizes, classes, order), None, levels=17)
         with torch.no_grad():
             for parameter in flow.parameters():
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
@@ -27,7 +28,7 @@ def deep_flow(classes: int = 0, shape: tuple[int, int, int] = (1, 8, 8)) -> Flow
 FLOWS = {
     "mint": lambda: tiny_flow(side=8, seed=3),
     "deep": deep_flow,
-    "colour": lambda: deep_flow(shape=(3, 4, 4)),
+    "colour": lambda: deep_flow(shape=(3, 4, 4), order="pixel"),
     "conditional": lambda: deep_flow(classes=3),
 }
 

@@ -72,15 +72,23 @@ def test_the_proof_holds_for_any_finite_weights() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("blocks", [1, 5])
-@pytest.mark.parametrize(("shape", "levels"), [((3, 4, 5), 4 * 2 + 2 * 3 + 5), ((7,), 7)])
+@pytest.mark.parametrize(
+    ("shape", "order", "levels"),
+    [
+        ((3, 4, 5), "raster", 4 * 2 + 2 * 3 + 5),
+        ((3, 4, 5), "pixel", 2 * 3 + 5),
+        ((7,), "raster", 7),
+    ],
+)
 def test_the_wavefront_has_as_many_levels_at_any_depth(
     shape: tuple[int, ...],
+    order: str,
     levels: int,
     blocks: int,
     monkeypatch,  # type: ignore[no-untyped-def]
 ) -> None:
     """Every activation is computed once: a convolution is asked once on each of the levels."""
-    layer = away_from_zero(MixtureLayer(shape[0], 2, shape[1:], blocks, 2), 1)
+    layer = away_from_zero(MixtureLayer(shape[0], 2, shape[1:], blocks, 2, order=order), 1)
     x = torch.randn(2, *shape)
     asked: list[int] = []
     known = LevelCache.known_part

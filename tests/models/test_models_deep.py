@@ -13,8 +13,8 @@ from mintnet.models.noise import BASES
 from registry import away_from_zero
 
 
-def _flow(classes: int = 0) -> Flow:
-    config = DeepConfig((1, 4, 4), (2, 1), (3, 2), (1, 1), (3, 2), classes)
+def _flow(classes: int = 0, order="pixel") -> Flow:
+    config = DeepConfig((1, 4, 4), (2, 1), (3, 2), (1, 1), (3, 2), classes, order)
     flow = Flow(config, None, levels=17)
     return away_from_zero(flow, 2).eval()  # type: ignore[return-value]
 
@@ -30,9 +30,9 @@ def test_presets_fit_their_data(name: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("classes", [0, 3])
-def test_round_trip_and_map(classes: int) -> None:
-    flow = _flow(classes)
+@pytest.mark.parametrize(("classes", "order"), [(0, "raster"), (0, "pixel"), (3, "pixel")])
+def test_round_trip_and_map(classes: int, order: str) -> None:
+    flow = _flow(classes, order)
     labels = torch.tensor([0, 1, 2, 0, 1]) if classes else None
     z = flow.encode(IMAGES, labels=labels)
     assert torch.equal(flow.decode(z, labels=labels), IMAGES)

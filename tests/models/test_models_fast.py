@@ -96,10 +96,10 @@ def test_a_step_of_the_fast_path_can_be_captured(capturable) -> None:  # type: i
     assert all(p.grad is not None for p in net.parameters())
 
 
-@pytest.mark.parametrize("classes", [0, 4])
+@pytest.mark.parametrize(("classes", "order"), [(0, "raster"), (0, "pixel"), (4, "pixel")])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 5e-2)])
-def test_mixture_layers(classes: int, dtype: torch.dtype, tolerance: float) -> None:
-    net = DeepNet(DeepConfig((2, 4, 4), (2, 1), (4, 2), (2, 1), (3, 2), classes))
+def test_mixture_layers(classes: int, order, dtype: torch.dtype, tolerance: float) -> None:
+    net = DeepNet(DeepConfig((2, 4, 4), (2, 1), (4, 2), (2, 1), (3, 2), classes, order))
     away_from_zero(net)
     x = torch.randn(6, 2, 4, 4)
     given = net.given(torch.eye(4)[torch.arange(6) % 4]) if classes else net

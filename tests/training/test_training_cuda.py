@@ -53,7 +53,7 @@ def test_a_run_goes_on_from_its_last_step(tmp_path: Path, monkeypatch) -> None:
 def test_a_step_that_cannot_be_captured_is_run_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(*arguments: object) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
     captured = train("digits", tmp_path / "captured", **OPTIONS)

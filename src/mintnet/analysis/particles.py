@@ -66,30 +66,36 @@ def particles(
     counted = ((ends[0] < ends[1]) | unlike)[None].float()
     for _ in walk.schedule.levels:  # known entries count if they depend on others
         counted = (counted + F.conv2d(counted, sees, padding=1)).clamp(max=1)
-    for number, level in enumerate(walk.schedule.levels):
-        entries, convolve = walk.entries(number), partial(walk.convolve, number)
-        mixture = function.mixtures(convolve, walk.constants, level.channels)
-        each, repeated = level.entries.flatten().unique(return_inverse=True)
+    drawn: list[Tensor] = []  # of the entries of a level, Σ q of each particle
+
+    def draw(entries: Tensor, rows: slice, mixture: Mixture) -> Tensor:
+        """x of rows of the entries of a level, (A, n·P); z and Σ q are noted."""
+        at = entries[rows].flatten()
+        each, repeated = at.unique(return_inverse=True)
         u = torch.rand(2, len(each), count, 1, generator=generator, dtype=torch.float64)
-        u, at = u[:, repeated].to(z.device), edges_of[entries, None].expand(-1, count, -1)
+        u, again = u.to(z.device)[:, repeated], (repeated[:, None] == repeated).tril(-1).any(1)
         *parts, t = (part.double() for part in mixture)
-        parts.append(at.reshape(len(level.entries), -1, at.shape[2]))
+        parts.append(edges_of[at, None].expand(-1, count, -1).reshape(*mixture.centre.shape, -1))
         pieces = zip(*(part.split(count, 1) for part in parts), strict=True)  # fit in the caches
         values = [Mixture(w, a, m, c, t).value(points) for w, a, m, c, points in pieces]
-        value = torch.cat(values, 1).view_as(at)
+        value = torch.cat(values, 1).view(len(at), count, -1)
         below = cdf(value)
         mass = below.diff().clamp(min=1e-300)
-        sums = (mass * likelihood[entries, None]).cumsum(-1)
+        sums = (mass * likelihood[at, None]).cumsum(-1)
         k = torch.searchsorted(sums, u[0] * sums[..., -1:])
         p = (below.gather(-1, k) + u[1] * mass.gather(-1, k)).clamp(1e-300, 1 - 1e-15)
-        drawn = quantile(p).clamp(value.gather(-1, k), value.gather(-1, k + 1)).to(z)
-        z[entries] = drawn[..., 0]
-        found = mixture.invert(drawn.view(len(level.entries), -1))
-        x[entries] = found.reshape(-1, count)
+        codes = quantile(p).clamp(value.gather(-1, k), value.gather(-1, k + 1)).to(z)
+        z[at] = codes[..., 0]
+        drawn.append(sums[(counted.flatten()[at] > 0) & ~again, :, -1])  # rectangles repeat some
+        return mixture.invert(codes.view(mixture.centre.shape))
+
+    for number in range(walk.depth):
+        entries = walk.entries(number)
+        found = function.find(walk, number, partial(draw, entries))
+        x[entries] = found.view(*entries.shape, count)
         function.keep_input(walk, number, found)
-        again = (repeated[:, None] == repeated).tril(-1).any(1)  # rectangles repeat some entries
-        gain = sums[(counted.flatten()[entries] > 0) & ~again.to(z.device), :, -1]
-        logs = logs + gain.log().sum(0).view_as(logs)
+        logs = logs + torch.cat(drawn).log().sum(0).view_as(logs)
+        drawn.clear()
         if float(logs.softmax(1).square().sum(1).reciprocal().mean()) < sizes[1] / 2:
             kept = drawn_by(logs.softmax(1), sizes[1], generator).bincount(minlength=count)
             lost = (kept == 0).nonzero().flatten()  # copies of others take their places

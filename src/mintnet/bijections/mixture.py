@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +14,6 @@ from torch.nn import functional as F
 from mintnet.bijections.mixture_network import (
     LEAST_LOG_SCALE,
     SLOW,
-    Convolve,
     Mixture,
     MixtureNetwork,
     with_steps,
@@ -22,7 +22,7 @@ from mintnet.bijections.triangular import Q, TriangularBijection
 from mintnet.calculus import Convolution, Dense, LinearMap, Ordering
 from mintnet.calculus.conditioner import MonotoneMap
 from mintnet.calculus.interval import Interval
-from mintnet.calculus.masks import check_positive, check_size
+from mintnet.calculus.masks import MASKS, check_positive, check_size
 from mintnet.solvers import Evaluate, System
 from mintnet.solvers.levels import LevelMap, LevelWalk
 
@@ -35,19 +35,22 @@ class MixtureLayer(TriangularBijection):
         F(xᵢ) = Σₖ πₖ σ(aₖ (xᵢ − ℓ) − mₖ),     (π, a, m, ℓ) from strictly earlier entries
 
     The parameters come from a network of masked 3 × 3 convolutions with gated residual blocks, as
-    deep as one likes: an entry still depends on earlier levels 4c + 2r + q alone, so that depth
-    does not lengthen the inverse. The slope lies in [t, t + max a] and logit F takes every real
-    value, so the layer is onto for any finite weights.
+    deep as one likes: an entry still depends on earlier levels alone, 4c + 2r + q in the raster
+    order and 2r + q, then c, in the order of pixels, so that depth does not lengthen the inverse.
+    The slope lies in [t, t + max a] and logit F takes every real value, so the layer is onto for
+    any finite weights.
 
     Args:
         channels: C.
-        filters: K; the hidden width is C · K.
+        filters: K; the hidden width is C · K, in the order of pixels rounded up to 8.
         size: (H, W), or () for vectors of C entries, whose network has masked matrices.
         blocks: residual blocks of the network.
         components: of the mixture.
         upper: triangular from the other end.
         context: features of each sample that the network sees as well, 0 for none; a layer with
             context is used as ``layer.given(context)``.
+        order: ``raster``, channel by channel, or ``pixel``, where an entry of an image sees all
+            channels of earlier pixels, see `Ordering`.
 
     Shapes: x and y (batch, C, H, W), of vectors (batch, C); log-determinant (batch,).
 
@@ -72,13 +75,18 @@ class MixtureLayer(TriangularBijection):
         components: int = 8,
         upper: bool = False,
         context: int = 0,
+        order: str = "raster",
     ) -> None:
         super().__init__()
         check_positive(channels=channels, filters=filters, components=components)
         check_size(size, vectors=True)
         self.event_shape, self.filters = (channels, *size), filters
-        self.ordering = Ordering(upper)
-        self.network = MixtureNetwork(channels, filters, size, blocks, components, upper, context)
+        if order not in MASKS or (order != "raster" and not size):
+            known = " or ".join(MASKS) if size else "raster, as for all vectors"
+            raise ValueError(f"order: expected {known}; got {order!r}")
+        self.ordering = Ordering(upper, order)
+        sizes = channels, filters, size, blocks, components
+        self.network = MixtureNetwork(*sizes, self.ordering, context)
         raw_t = math.log(math.expm1(0.01 - T_FLOOR))
         self.raw_t = nn.Parameter(torch.full((channels, *(1 for _ in size)), raw_t))
         weights = sum(conv.mask.numel() for conv in self.network.convolutions)
@@ -163,40 +171,70 @@ class MixtureMap(MonotoneMap, LevelMap):
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(self.layer.parameters())
 
+    @property
+    def members(self) -> int:  # type: ignore[override]
+        return self.layer.network.members
+
     def convolutions(self) -> list[LinearMap]:
-        network, groups = self.layer.network, self.layer.event_shape[0]
-        kind = Convolution if len(self.layer.event_shape) == 3 else Dense
-        masked = [*network.convolutions, network.linear]
+        network, shape = self.layer.network, self.layer.event_shape
+        kind, groups = Convolution if len(shape) == 3 else Dense, shape[0] // self.members
+        last = len(network.convolutions) - (self.members > 1)  # at a pixel, O is for each channel
+        masked = [*network.convolutions[:last], network.linear]
         biases = [network.first_bias, *(m.bias for m in masked[1:])]
         pairs = zip(masked, biases, strict=True)
         return [kind(m.weight * m.mask, bias, groups, self.ordering) for m, bias in pairs]
 
     def constants(self, context: Tensor | None) -> tuple[Tensor, ...]:
-        """t and r (C, 1), steps (2, C, J, 1), the shifts of the context (blocks, C, K, batch)."""
+        """t and r (C, 1), steps (2, C, J, 1); Q and O with their biases (C, …); shifts V c."""
         network = self.layer.network
-        found = self.layer.t.reshape(-1, 1), network.reach, network.steps[..., None]
-        shifts = network.context_shifts(context)
-        return found if shifts is None else (*found, shifts.movedim(1, 3))
+        found = [self.layer.t.reshape(-1, 1), network.reach, network.steps[..., None]]
+        for m in (network.own, network.convolutions[-1]) if self.members > 1 else ():
+            parts = (m.weight * m.mask)[:, :, 0, 0], m.bias[:, None]
+            found += [part.unflatten(0, (self.members, -1)) for part in parts]
+        if (shifts := network.context_shifts(context)) is not None:
+            found.append(shifts.movedim(1, 3))  # (blocks, groups, features, batch)
+        return tuple(found)
 
     def keep_input(self, walk: LevelWalk, level: int, x: Tensor) -> None:
-        seen = with_steps(x[:, None], walk.constants[2][:, walk.channels(level)])
-        for index in (0, len(self.layer.network.convolutions)):
+        groups = walk.channels(level)
+        at = slice(groups.start * self.members, groups.stop * self.members)
+        seen = with_steps(x[:, None], walk.constants[2][:, at])
+        for index in (0, len(walk.caches) - 1):
             walk.keep(level, index, seen)
 
     def solve_level(self, walk: LevelWalk, level: int, target: Tensor) -> Tensor:
-        convolve = partial(walk.convolve, level)
-        return self.mixtures(convolve, walk.constants, walk.channels(level)).invert(target)
+        return self.find(walk, level, lambda rows, mixture: mixture.invert(target[rows]))
 
-    def mixtures(self, convolve: Convolve, constants: tuple[Tensor, ...], at: slice) -> Mixture:
-        """Those of the entries of one level, (A, n·B), in the channels of a slice."""
-        network, (t, reach, _, *shifts) = self.layer.network, constants
-        prediction = SLOW * convolve(len(network.convolutions), None)[:, 0]
-        at_level = None
-        if shifts:  # (blocks, A, K, n·B): the same for all n places of a sample
-            places = prediction.shape[1] // shifts[0].shape[-1]
-            at_level = shifts[0][:, at].repeat(1, 1, 1, places)
-        raw = network.features(convolve, at_level, -2)
-        return network.mixture(raw, prediction, t[at], reach[at])
+    def find(
+        self, walk: LevelWalk, level: int, solve: Callable[[slice, Mixture], Tensor]
+    ) -> Tensor:
+        """x of a level, (A, n·B), by ``solve`` of rows of it and of the mixtures of their entries.
+
+        The channels of a pixel are solved one after the other.
+        """
+        network, (t, reach, steps, *more) = self.layer.network, walk.constants
+        convolve, at, members = partial(walk.convolve, level), walk.channels(level), self.members
+        shifts = None
+        if network.context:  # the same for all n places of a sample
+            shifts = more.pop()[:, at].repeat(1, 1, 1, walk.entries(level).shape[1])
+        h = network.features(convolve, shifts, -2)
+        prediction = SLOW * walk.known(level, len(walk.caches) - 1)  # (groups, members, n·B)
+        if members == 1:
+            raw = convolve(len(network.convolutions) - 1, F.silu(h))
+            return solve(slice(None), network.mixture(raw, prediction[:, 0], t[at], reach[at]))
+        own, own_bias, head, head_bias = more
+        own_prediction = SLOW * walk.diagonal(len(walk.caches) - 1)[0]
+        hidden = h[0].unflatten(0, (members, -1)) + own_bias
+        v, x = torch.zeros_like(hidden), torch.zeros_like(prediction[0])
+        seen = x.new_zeros(members, steps.shape[2] + 1, x.shape[1])
+        for c in range(members)[:: -1 if self.ordering.upper else 1]:
+            row, known = slice(c, c + 1), seen.flatten(0, 1)
+            v[c] = F.silu(torch.addmm(hidden[c], own[c], known))
+            raw = torch.addmm(head_bias[c], head[c], v.flatten(0, 1))[None]
+            centre = torch.addmm(prediction[0, row], own_prediction[row], known)
+            x[row] = solve(row, network.mixture(raw, centre, t[row], reach[row]))
+            seen[c] = with_steps(x[row, None], steps[:, row])[0]
+        return x
 
     def __str__(self) -> str:
         return "a mixture of logistics"

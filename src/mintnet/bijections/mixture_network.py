@@ -2,20 +2,22 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mintnet.calculus import conv_mask, dense_mask
+from mintnet.calculus import Ordering, conv_mask, dense_mask
 
 # (number of a convolution, its input) ↦ its output; None stands for x itself.
 Convolve = Callable[[int, Tensor | None], Tensor]
 LEAST_LOG_SCALE = -9.0  # much narrower than a grey level, which is 2 / 256 of pixels in [−1, 1]
 SLOW = 0.05  # the linear prediction moves slowly: its weights are multiplied by this
 EPS = 1e-4
-STEPS = 16  # smooth steps of each entry of an image that the first convolution sees
+ALIGNED = 8  # matrix units of GPUs take this many channels at once
+STEPS = 16  # smooth steps of each entry of an image that the network sees
 LOGISTIC_SCALE = 3**0.5 / math.pi  # of a logistic distribution with standard deviation 1
 
 
@@ -106,18 +108,25 @@ class MixtureNetwork(nn.Module):
     r"""Parameters of a mixture for each entry, from strictly earlier entries.
 
     The first convolution is strict, all others may see their own entry; of vectors, masked matrices
-    stand in their place. Between them: RMS normalization over the K features of each channel and
-    pixel, SiLU, and gated residual blocks
+    stand in their place. Between them: RMS normalization over the features of a group, SiLU, and
+    gated residual blocks
 
         n = h / rms(h),   (u, g) = W² ⊛ silu(W¹ ⊛ n + V c),   h ← h + u · σ(g)
 
-    where c is the context of a sample, if there is one. The first convolution has a bias for each
-    row and for each column as well, so that the network knows where in the image it is. Beside it
-    there is a linear prediction ℓ of each entry from its strict neighbours, which the network of
-    images moves by r · d with a last output d of its own. Of images, both see smooth steps
-    tanh(s (x − c)) of each entry beside x, with s and c learned for each channel: values on one
-    plateau, such as a black background under dequantization noise, then look alike, and small
-    differences elsewhere do not. Arguments are those of `MixtureLayer`.
+    where c is the context of a sample, if there is one. In the raster order each channel has a
+    group of K features, and raw = O silu(n). In the order of pixels all channels share one group of
+    C · K features (rounded up to a multiple of 8, as GPUs want it), which sees strictly earlier
+    pixels; K features of each channel then see earlier channels x_j of their own pixel as well:
+
+        v_i = silu(P_i n + Σ_{j<i} Q_ij s(x_j)),   raw_i = Σ_{j≤i} O_ij v_j
+
+    The first convolution has a bias for each row and for each column as well, so that the network
+    knows where in the image it is. Beside it there is a linear prediction ℓ of each entry from its
+    strict neighbours, which the network of images moves by r · d with a last output d of its own.
+    Of images, both see smooth steps s(x) = tanh(s (x − c)) of each entry beside x, with s and c
+    learned for each channel: values on one plateau, such as a black background under dequantization
+    noise, then look alike, and small differences elsewhere do not. Arguments are those of
+    `MixtureLayer`.
     """
 
     shifts: nn.Parameter | None
@@ -133,31 +142,40 @@ class MixtureNetwork(nn.Module):
         size: tuple[int, int] | tuple[()],
         blocks: int,
         components: int,
-        upper: bool,
+        ordering: Ordering,
         context: int = 0,
     ) -> None:
         super().__init__()
         self.channels, self.filters, self.blocks = channels, filters, blocks
         self.components, self.context = components, context
+        self.members = channels if ordering.name == "pixel" else 1  # channels that share features
+        groups, width = channels // self.members, self.members * filters
+        width += -width % ALIGNED if self.members > 1 else 0
+        self.width = width  # of a group
         wide, point = (3, 1) if size else (None, None)  # kernel sizes
         steps = STEPS if size else 0
         spread = torch.stack([torch.ones(steps), torch.linspace(-4, 4, steps)])[:, None]
         self.image_steps = nn.Parameter(spread.repeat(1, channels, 1)) if size else None
-        convolutions = [MaskedConvolution(channels, filters, 1 + steps, wide, upper, strict=True)]
+        seen, outputs = 1 + steps, 3 * components + bool(size)
+        masked = partial(MaskedConvolution, ordering)
+        first = masked(groups, width, self.members * seen, wide, strict=True)
+        convolutions = [first]
         for _ in range(blocks):
-            convolutions.append(MaskedConvolution(channels, filters, filters, wide, upper))
-            convolutions.append(MaskedConvolution(channels, 2 * filters, filters, wide, upper, 0.1))
-        outputs = 3 * components + bool(size)
-        convolutions.append(MaskedConvolution(channels, outputs, filters, point, upper, 0.02))
+            convolutions.append(masked(groups, width, width, wide))
+            convolutions.append(masked(groups, 2 * width, width, wide, 0.1))
+        if self.members > 1:  # P and Q
+            convolutions.append(masked(1, channels * filters, width, point))
+            self.own = masked(channels, filters, seen, point, strict=True)
+        convolutions.append(masked(channels, outputs, filters, point, 0.02))
         if not size:  # after the normalization, one number without a bias has its sign alone
-            nn.init.normal_(convolutions[0].bias)
-        sides = [nn.Parameter(torch.zeros(channels * filters, side)) for side in size]
+            nn.init.normal_(first.bias)
+        sides = [nn.Parameter(torch.zeros(groups * width, side)) for side in size]
         self.row_bias, self.column_bias = sides or (None, None)
         self.convolutions: list[MaskedConvolution]
         self.convolutions = nn.ModuleList(convolutions)  # type: ignore[assignment]
-        shifts = torch.zeros(blocks, channels * filters, context)  # at first they change nothing
+        shifts = torch.zeros(blocks, groups * width, context)  # at first they change nothing
         self.shifts = nn.Parameter(shifts) if context else None
-        self.linear = MaskedConvolution(channels, 1, 1 + steps, wide, upper, 0.0, strict=True)
+        self.linear = masked(channels, 1, seen, wide, 0.0, strict=True)
         self.log_reach = nn.Parameter(torch.zeros(channels)) if size else None
         with torch.no_grad():  # components spread over some units of their own scale
             self._head_bias()[:, 1] = 0.05 * torch.linspace(-1, 1, components)
@@ -188,7 +206,7 @@ class MixtureNetwork(nn.Module):
         return bias[:, : 3 * self.components].view(self.channels, 3, self.components)
 
     def context_shifts(self, context: Tensor | None) -> Tensor | None:
-        """V c of each block, (blocks, batch, C, K), from context of shape (batch, features)."""
+        """V c of each block, (blocks, batch, groups, width), from context (batch, features)."""
         got = None if context is None else tuple(context.shape)
         if (got and got[1:]) != ((self.context,) if self.context else None):
             wanted = f"(samples, {self.context})" if self.context else "none"
@@ -199,7 +217,7 @@ class MixtureNetwork(nn.Module):
         if context is None or self.shifts is None:
             return None
         shifts = torch.einsum("nhf,bf->nbh", self.shifts, context.to(self.shifts.dtype))
-        return shifts.reshape(self.blocks, context.shape[0], self.channels, self.filters)
+        return shifts.view(self.blocks, len(context), -1, self.width)
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Raw parameters, (batch, C, H, W) → (batch, C, 3·M + 1, H·W); of vectors (…, 3·M, 1)."""
@@ -209,19 +227,21 @@ class MixtureNetwork(nn.Module):
         def convolve(index: int, u: Tensor | None) -> Tensor:
             if u is not None:
                 u = u.reshape(batch, *sides, u.shape[2] * u.shape[3]).movedim(-1, 1)
-            bias = self.first_bias if index == 0 else None
-            y: Tensor = self.convolutions[index](seen if u is None else u, bias)
-            copies = y.shape[1] // self.channels
-            return y.movedim(1, -1).reshape(batch, math.prod(sides), self.channels, copies)
+            convolution = self.convolutions[index]
+            y: Tensor = convolution(seen if u is None else u, None if index else self.first_bias)
+            parts = convolution.groups, y.shape[1] // convolution.groups
+            return y.movedim(1, -1).reshape(batch, math.prod(sides), *parts)
 
         # Channels are last, as in the memory of the fast path: gradients then need no other layout.
-        raw = self.features(convolve, None if shifts is None else shifts[:, :, None], -1)
-        return raw.movedim(1, -1)
+        h = self.features(convolve, None if shifts is None else shifts[:, :, None], -1)
+        if self.members > 1:
+            h = h + self.own(seen).movedim(1, -1).reshape(h.shape)
+        return convolve(len(self.convolutions) - 1, F.silu(h)).movedim(1, -1)
 
     def features(self, convolve: Convolve, shifts: Tensor | None, axis: int) -> Tensor:
-        """The network, on whole images or on one level of them.
+        """The network up to the last SiLU, on whole images or on one level of them.
 
-        ``axis`` is that of the K copies of a channel; what else there is, the caller's ``convolve``
+        ``axis`` is that of the features of a group; what else there is, the caller's ``convolve``
         decides. ``shifts`` has V c of each block in the same layout.
         """
         h = convolve(0, None)
@@ -230,7 +250,8 @@ class MixtureNetwork(nn.Module):
             inside = F.silu(inside if shifts is None else inside + shifts[block])
             update, gate = convolve(2 * block + 2, inside).chunk(2, axis)
             h = h + update * torch.sigmoid(gate)
-        return convolve(2 * self.blocks + 1, F.silu(normalized(h, axis)))
+        h = normalized(h, axis)
+        return convolve(2 * self.blocks + 1, h) if self.members > 1 else h
 
     @torch.no_grad()
     def initialize(self, x: Tensor) -> None:
@@ -292,26 +313,26 @@ class MixtureNetwork(nn.Module):
 
 
 class MaskedConvolution(nn.Module):
-    """A masked convolution, or without kernel size a masked matrix, with copies of each channel."""
+    """A masked convolution, or without kernel size a masked matrix, with copies of each group."""
 
     mask: Tensor
 
     def __init__(
         self,
-        channels: int,
+        ordering: Ordering,
+        groups: int,
         copies_out: int,
         copies_in: int,
         kernel_size: int | None,
-        upper: bool,
         gain: float = 1.0,
         strict: bool = False,
     ) -> None:
         super().__init__()
-        copies = channels, copies_out, copies_in
+        self.groups, copies = groups, (groups, copies_out, copies_in)
         if kernel_size is None:
-            mask = dense_mask(*copies, upper, strict=strict)
-        else:  # of a single channel, the mask leaves no row behind the centre
-            mask = conv_mask(*copies, kernel_size, upper, strict=strict)
+            mask = dense_mask(*copies, ordering.upper, strict=strict)
+        else:  # of one group, the mask leaves no row behind the centre
+            mask = conv_mask(*copies, kernel_size, ordering.upper, ordering.name, strict)
             rows = mask.any(3).any(1).any(0).nonzero().flatten().tolist()
             self.rows, radius = slice(rows[0], rows[-1] + 1), kernel_size // 2
             self.padding = radius, radius, radius - rows[0], rows[-1] - radius
@@ -325,12 +346,18 @@ class MaskedConvolution(nn.Module):
         weight, bias = self.weight * self.mask, self.bias if bias is None else bias
         if weight.dim() == 2:
             return F.linear(x, weight, bias)
+        out, weight = len(weight), weight[:, :, self.rows]
         own = bias if bias.dim() == 1 else None
+        if x.is_cuda:  # with other numbers of channels, convolutions are several times slower
+            more, dead = -x.shape[1] % ALIGNED, -out % ALIGNED
+            weight, x = F.pad(weight, (0, 0, 0, 0, 0, more, 0, dead)), F.pad(x, (0,) * 5 + (more,))
+            own = None if own is None else F.pad(own, (0, dead))
+        sides = (0, self.padding[0])
         if len(set(self.padding)) == 1:
-            y = F.conv2d(x, weight, own, padding=self.padding[0])
+            sides = self.padding[:2]
         else:
             x = F.pad(x, (0, 0, *self.padding[2:]))
-            y = F.conv2d(x, weight[:, :, self.rows], own, padding=(0, self.padding[0]))
+        y = F.conv2d(x, weight, own, padding=sides)[:, :out]
         return y if own is not None else y + bias.to(y.dtype)
 
 

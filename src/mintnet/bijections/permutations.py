@@ -70,13 +70,19 @@ class Squeeze(Permutation):
 class Flip(Permutation):
     """Reverse all axes of a sample, which turns a lower triangular map into an upper one.
 
+    With ``axes`` only these: (−1,) is the mirror image.
+
     Examples:
         >>> Flip()(torch.tensor([[1.0, 2.0, 3.0]]))[0]
         tensor([[3., 2., 1.]])
     """
 
+    def __init__(self, axes: tuple[int, ...] | None = None) -> None:
+        super().__init__()
+        self.axes = axes
+
     def value(self, x: Tensor) -> Tensor:
-        return x.flip(tuple(range(1, x.dim())))
+        return x.flip(tuple(range(1, x.dim())) if self.axes is None else self.axes)
 
     def invert(self, z: Tensor) -> Tensor:
         return self.value(z)

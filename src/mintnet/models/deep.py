@@ -1,17 +1,18 @@
 """Deep networks of mixture layers."""
 
 from dataclasses import dataclass
-from typing import Annotated, cast
+from typing import Annotated, Literal, cast
 
 import torch
 from torch import Tensor
 
-from mintnet.bijections import Bijection, MixtureLayer
+from mintnet.bijections import Bijection, Flip, MixtureLayer
 from mintnet.graphs import is_capturing
 from mintnet.models.base import Config, Counts, Shape, Sizes
 from mintnet.models.mintnet import Network, in_stages
 
 Labels = Tensor | int | None
+Order = Literal["raster", "pixel"]
 
 
 @dataclass(frozen=True)
@@ -19,16 +20,19 @@ class DeepConfig(Config):
     """The shape of a deep network: stages of mixture layers with 2 × 2 squeezes between them."""
 
     shape: Sizes  # (C, H, W) of one sample
-    layers: Counts  # in each stage, lower and upper in turns
+    layers: Counts  # in each stage
     filters: Sizes  # K of each stage
     blocks: Counts  # residual blocks of each layer's network, by stage
     components: Sizes  # of the mixtures, by stage
     classes: Annotated[int, (0, 2**16)] = 0  # of labels, 0 for none
+    order: Order = "raster"  # in which entries see each other
 
     def check_more(self) -> None:
         self.check_stages("layers", "filters", "blocks", "components")
         if len(self.shape) not in (1, 3):
             raise ValueError(f"shape: expected (C, H, W), or (D,) for vectors; got {self.shape}")
+        if len(self.shape) == 1 and self.order != "raster":
+            raise ValueError(f"order: expected raster, as for all vectors; got {self.order}")
 
     def least_weights(self) -> int:
         total, taps = 0, 9 if len(self.shape) == 3 else 1
@@ -41,22 +45,31 @@ class DeepConfig(Config):
 
 
 DEEP_PRESETS: dict[str, DeepConfig] = {
-    "digits-deep": DeepConfig((1, 8, 8), (2,), (16,), (2,), (8,)),
-    "mnist-deep": DeepConfig((1, 28, 28), (2, 2), (64, 24), (4, 3), (10, 6)),
-    "cifar10-deep": DeepConfig((3, 32, 32), (2, 2), (64, 16), (4, 3), (10, 4)),
-    "imagenet32-deep": DeepConfig((3, 32, 32), (2, 2), (64, 16), (4, 3), (10, 4)),
+    "digits-deep": DeepConfig((1, 8, 8), (2,), (16,), (2,), (8,), order="pixel"),
+    "mnist-deep": DeepConfig((1, 28, 28), (2,), (96,), (5,), (10,), order="pixel"),
+    "cifar10-deep": DeepConfig((3, 32, 32), (2,), (85,), (4,), (10,), order="pixel"),
+    "imagenet32-deep": DeepConfig((3, 32, 32), (2,), (85,), (4,), (10,), order="pixel"),
 }
 
 
 class DeepNet(Network):
-    """Mixture layers, lower and upper in turns, with squeezes between the stages."""
+    """Mixture layers with squeezes between the stages.
+
+    In the order of pixels each layer has the mirror image of what the one before gave: a layer of
+    3 × 3 kernels sees nothing above a pixel that is farther to the right than up, and the next one
+    does. In the raster order layers are lower and upper in turns.
+    """
 
     def __init__(self, config: DeepConfig) -> None:
         def layers(stage: int, shape: Shape) -> list[Bijection]:
             size = shape[0], config.filters[stage], shape[1:]
             depth = config.blocks[stage], config.components[stage]
-            uppers = (bool(index % 2) for index in range(config.layers[stage]))
-            return [MixtureLayer(*size, *depth, upper, config.classes) for upper in uppers]
+            mirrored, found = config.order == "pixel", list[Bijection]()
+            for index in range(config.layers[stage]):
+                found += [Flip((-1,))] if index and mirrored else []
+                upper = bool(index % 2) and not mirrored
+                found.append(MixtureLayer(*size, *depth, upper, config.classes, config.order))
+            return found
 
         shape = cast(Shape, config.shape)  # a vector has one stage, and no sides to halve
         super().__init__(*in_stages(shape, len(config.layers), layers))

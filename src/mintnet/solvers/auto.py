@@ -68,11 +68,11 @@ def wavefront_cost(system: System, z: Tensor) -> float | None:
     """What the wavefront costs, in evaluations of f; None where nothing is known of either."""
     if system.work == 0 or z.dim() not in (2, 4):
         return None
-    c, h, w = (*z.shape[1:], 1, 1)[:3]
-    levels: int = 4 * (c - 1) + 2 * (h - 1) + w if z.dim() == 4 else c
+    (c, h, w), function = (*z.shape[1:], 1, 1)[:3], system.levels(z)
     each = WORK_PER_LEVEL.get(z.device.type, WORK_PER_LEVEL["cpu"])
-    if z.is_cuda and system.levels(z) is not None:
-        each = WORK_PER_CAPTURED_LEVEL
+    if function is not None:
+        c, each = c // function.members, WORK_PER_CAPTURED_LEVEL if z.is_cuda else each
+    levels: int = 4 * (c - 1) + 2 * (h - 1) + w if z.dim() == 4 else c
     return WAVEFRONT_PASSES + levels * each / (system.work * len(z))
 
 

@@ -28,13 +28,12 @@ def walk_levels(function: LevelMap, z: Tensor, context: Tensor | None = None) ->
     if not z.is_cuda or is_capturing(z):
         walk = LevelWalk(function, z, context)
         return walk.run(), walk.depth
-    convolutions = function.convolutions()
-    shapes = tuple(tuple(linear.weight.shape) for linear in convolutions)
-    features = None if context is None else context.shape[1]
-    key = (type(function), function.ordering, shapes, features, tuple(z.shape), z.dtype, z.device)
+    convolutions, constants = function.convolutions(), function.constants(context)
+    read = (*(linear.weight for linear in convolutions), *constants, z)
+    key = (type(function), function.ordering, *(part.shape for part in read), z.dtype, z.device)
     try:
         walk = recent(_walks, key, lambda: LevelWalk(function, z, context), MOST_WALKS)
-        return walk.replayed(convolutions, function.constants(context), z), walk.depth
+        return walk.replayed(convolutions, constants, z), walk.depth
     except torch.OutOfMemoryError:
         _walks.clear()  # walks that are kept hold their activations
     walk = LevelWalk(function, z, context)
@@ -45,6 +44,7 @@ class LevelMap(ABC):
     """A triangular map that solves the equations of one level of its ordering at a time."""
 
     ordering: Ordering
+    members: int = 1  # channels that share one group of activations
 
     @abstractmethod
     def convolutions(self) -> list[LinearMap]:
@@ -58,8 +58,9 @@ class LevelMap(ABC):
     def solve_level(self, walk: LevelWalk, level: int, target: Tensor) -> Tensor:
         """x of the entries of a level whose images are ``target``, both (A, n·B).
 
-        A level has A channels with n places of B samples each. Nothing is read back to the host, so
-        that a GPU can capture it.
+        A level has A channels with n places of B samples each; where channels share one group of
+        activations, these are all channels of its pixels. Nothing is read back to the host, so that
+        a GPU can capture it.
         """
 
     @abstractmethod
@@ -77,13 +78,13 @@ class LevelWalk:
     def __init__(self, function: LevelMap, z: Tensor, context: Tensor | None = None) -> None:
         convolutions = function.convolutions()
         channels, height, width = (*z.shape[1:], 1, 1)[:3]  # a vector has one place
-        taps = (linear.weight.shape[-1] for linear in convolutions if z.dim() == 4)
-        shape, radius = (channels, height, width), max(taps, default=1) // 2
+        taps, members = max(c.weight.shape[-1] for c in convolutions), function.members
+        shape, radius = (channels // members, height, width), taps // 2 if z.dim() == 4 else 0
         self.schedule = schedule(shape, radius, function.ordering.upper, function.ordering.name)
         self.caches = [LevelCache(linear, self.schedule, z) for linear in convolutions]
         self.function, self.z = function, z
         # On the device before the walk: a captured graph cannot read from the host.
-        self._entries = self.schedule.entries(z.device)
+        self._entries = self.schedule.entries(z.device, members)
         self.depth, self.constants = len(self._entries), function.constants(context)
         self._replay: Callable[[], Tensor] | None = None
 
@@ -93,18 +94,17 @@ class LevelWalk:
         for cache in self.caches:
             cache.clear()
         for number, entries in enumerate(self._entries):
-            target = flat[entries].reshape(len(self.schedule.levels[number].entries), -1)
-            found = self.function.solve_level(self, number, target)
-            x[entries] = found.reshape(-1, batch)
+            found = self.function.solve_level(self, number, flat[entries].flatten(1))
+            x[entries] = found.view(*entries.shape, batch)
             self.function.keep_input(self, number, found)
         return x.T.reshape(self.z.shape)
 
     def channels(self, level: int) -> slice:
-        """The channels of the entries of a level."""
+        """The groups of channels of the entries of a level."""
         return self.schedule.levels[level].channels
 
     def entries(self, level: int) -> Tensor:
-        """Where they stand among all coordinates of a sample, (A · n,)."""
+        """Where the entries of a level stand among all coordinates of a sample, (A, n)."""
         return self._entries[level]
 
     def known(self, level: int, index: int) -> Tensor:

@@ -46,7 +46,6 @@ class Level:
     channels: slice
     seen: slice  # the channels that linear maps may see from here
     places: Tensor  # (A, n) r · W + q; a channel of fewer entries repeats its first one
-    entries: Tensor  # (A, n) the same among all D coordinates
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +63,14 @@ class Schedule:
         return self.shape[1] + 2 * self.radius, self.shape[2] + 2 * self.radius
 
     @lru_cache(maxsize=32)  # noqa: B019 - schedules live as long as the program
-    def entries(self, device: torch.device) -> list[Tensor]:
-        return [level.entries.flatten().to(device) for level in self.levels]
+    def entries(self, device: torch.device, members: int = 1) -> list[Tensor]:
+        """Of each level, (A · members, n), where so many channels form one group of the shape."""
+        pixels, found = self.shape[1] * self.shape[2], []
+        for level in self.levels:
+            channels = torch.arange(level.channels.start * members, level.channels.stop * members)
+            places = level.places.repeat_interleave(members, 0)
+            found.append((channels[:, None] * pixels + places).to(device))
+        return found
 
     @lru_cache(maxsize=32)  # noqa: B019
     def own_rows(self, copies: int, device: torch.device) -> list[Tensor]:
@@ -125,8 +130,7 @@ def schedule(
         places = torch.where(places >= 0, places, places[:, :1])
         seen = slice(first, shape[0]) if upper else slice(0, last + 1)
         seen = slice(0, shape[0]) if order == "pixel" else seen
-        entries = present[:, None] * pixels + places
-        levels.append(Level(slice(first, last + 1), seen, places, entries))
+        levels.append(Level(slice(first, last + 1), seen, places))
     return Schedule(shape, radius, upper, order, tuple(levels))
 
 
@@ -178,7 +182,7 @@ class LevelCache:
             return known
         bias = self.bias[level.channels]
         if (size := bias.shape[2]) > 1:
-            at = self.entries[number].reshape(count, 1, places) % size
+            at = self.entries[number][:, None] % size
             bias = bias.gather(2, at.expand(-1, bias.shape[1], -1)).repeat_interleave(self.batch, 2)
         return known + bias
 

@@ -74,10 +74,12 @@ def _walk(system: System, root: Expression, z: Tensor, scale: Tensor) -> tuple[T
         own = (count, 1, places * batch)
         given = {node: cache.known_part(number) for node, cache in caches.items()}
         for node, rows in constants.items():
-            at = rows[entries].reshape(count, places, -1).transpose(1, 2)
+            at = rows[entries].transpose(1, 2)
             given[node] = at.repeat_interleave(batch, dim=2)
         diagonals = {node: cache.diagonal[level.channels] for node, cache in caches.items()}
-        y, floor, up = (f[entries].expand(-1, batch).reshape(own) for f in (target, least, sign))
+        y, floor, up = (
+            f[entries].expand(-1, -1, batch).reshape(own) for f in (target, least, sign)
+        )
         unit = scale.repeat(places).expand(own)
 
         def evaluate(
@@ -96,7 +98,7 @@ def _walk(system: System, root: Expression, z: Tensor, scale: Tensor) -> tuple[T
 
         x, taken = solve_monotone(evaluate, y, torch.zeros_like(y), floor, unit)
         steps = max(steps, taken)
-        solution[entries] = x.reshape(-1, batch)
+        solution[entries] = x.view(*entries.shape, batch)
         found = _evaluate(nodes, x, given, diagonals)
         for node, cache in caches.items():
             cache.keep(found[node.sources[0]].data, number)

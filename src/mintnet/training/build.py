@@ -80,7 +80,7 @@ def build_task(
     if recipe.precision == "float64":
         model.double()
     if isinstance(model, Flow):
-        return DensityTask(model)
+        return DensityTask(model, recipe.label_weight)
     return ClassificationTask(model, recipe.label_smoothing)
 
 
@@ -134,9 +134,11 @@ def _differences(start: Model, model: Model) -> str:
 
 def pictures_config(shape: Shape, chosen: dict[str, Any]) -> DeepConfig:
     """A network for pictures of one's own: two stages, or one where a side is odd."""
-    stages = next(map(len, chosen.values()), 1 if shape[1] % 2 or shape[2] % 2 else 2)
+    per_stage = [len(value) for name, value in chosen.items() if name != "order"]
+    stages = next(iter(per_stage), 1 if shape[1] % 2 or shape[2] % 2 else 2)
     blocks, components = (2,) * stages, tuple(max(2, 8 >> k) for k in range(stages))
-    return DeepConfig(shape, (2,) * stages, _filters(shape, stages), blocks, components)
+    sizes = (2,) * stages, _filters(shape, stages), blocks, components
+    return DeepConfig(shape, *sizes, order="pixel")
 
 
 def _filters(shape: Shape, stages: int) -> tuple[int, ...]:

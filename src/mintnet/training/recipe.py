@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from mintnet.models.base import Config
 from mintnet.models.classifier import CLASSIFIERS
-from mintnet.models.deep import DEEP_PRESETS
+from mintnet.models.deep import DEEP_PRESETS, Order
 from mintnet.models.flow import LAMBDAS
 from mintnet.models.mintnet import PRESETS
 from mintnet.models.storage import did_you_mean
@@ -15,12 +15,13 @@ from mintnet.training.folder import OTHER, RunError
 
 NETWORK: dict[str, tuple[str, ...]] = {  # options that are fields of the network's configuration
     "flow": ("pairs", "filters", "kernel_size", "couplings"),
-    "deep": ("layers", "filters", "blocks", "components"),
+    "deep": ("layers", "filters", "blocks", "components", "order"),
     "classifier": ("pairs", "filters", "kernel_size"),
     "resnet": (),
 }
-OWN = {"flow": ("logit_lambda", "centre"), "deep": ("labels",)}
-OWN |= dict.fromkeys(("classifier", "resnet"), ("label_smoothing",))  # what this kind alone has
+OWN: dict[str, tuple[str, ...]]  # options that a kind alone has
+OWN = {"flow": ("logit_lambda", "centre"), "deep": ("labels", "label_weight")}
+OWN |= dict.fromkeys(("classifier", "resnet"), ("label_smoothing",))
 KINDS = {"flow": "a flow of Mint layers", "deep": "a flow of mixture layers (-deep)"}
 KINDS |= {"classifier": "a classifier", "resnet": "a ResNet"}
 
@@ -83,6 +84,9 @@ class Recipe(Config):
     blocks: Whole = option(None, "network", "Residual blocks of each, by stage.", "by size")
     components: Whole = option(None, "network", "Of each mixture, by stage.", "by size")
     filters: Whole = option(None, "network", "K of each stage.", "by size")
+    order: Order | None = option(
+        None, "network", "In which entries of mixture layers see each other.", "pixel"
+    )
     kernel_size: int | None = option(None, "network", "Of masked convolutions, odd.", "3")
     couplings: int | None = option(None, "network", "Width of couplings after squeezes.", "0")
     logit_lambda: float | None = option(None, "network", "λ of the logit.", "0.05")
@@ -96,6 +100,7 @@ class Recipe(Config):
     eps: Scale = option(1e-4, "optimization", "ε of AMSGrad and Adam.")
     weight_decay: Amount = option(0.0, "optimization", "Of kernels, decoupled as in AdamW.")
     label_smoothing: Share = option(0.0, "optimization", "Share of a label spread over classes.")
+    label_weight: Amount = option(0.0, "optimization", "Of Bayes' rule, beside the likelihood.")
     ema: Share = option(0.0, "optimization", "Decay of the EMA weights, which are saved; 0: none.")
     clip: Amount = option(0.0, "optimization", "Largest norm of the gradient, in nats; 0: none.")
     precision: Precision = option("auto", "optimization", BF16)
@@ -113,6 +118,8 @@ class Recipe(Config):
     def check_more(self) -> None:
         if self.muon and self.weight_decay:
             raise ValueError("Muon has no weight decay: give --no-muon or --weight-decay 0")
+        if self.label_weight and not self.labels:
+            raise ValueError("a label weight is for a model of labels: give --labels as well")
 
     @staticmethod
     def of(preset: str, **given: Any) -> "Recipe":
@@ -184,7 +191,7 @@ def data_and_kind(preset: str) -> tuple[str, str]:
     return (data, kind) if kind in NETWORK else (preset, "deep" if preset == "folder" else "flow")
 
 
-_DEEP: dict[str, Any] = {"batch_size": 256, "learning_rate": 6e-3, "schedule": "linear"}
+_DEEP: dict[str, Any] = {"batch_size": 256, "learning_rate": 1e-2, "schedule": "linear"}
 _DEEP |= {"muon": True, "adam": True, "eps": 1e-8, "warmup": 300, "ema": 0.999}
 _PICTURES: dict[str, Any] = {"batch_size": 32, "warmup": 20, "ema": 0.99, "augmentation": "flip"}
 _LABELLED: dict[str, Any] = {"batch_size": 256, "learning_rate": 2e-3, "eps": 1e-6, "clip": 5.0}
