@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from rich.console import Console
 
 from mintnet import Flow
 from mintnet.data import load
-from mintnet.models.deep import DeepNet
+from mintnet.models.deep import DeepConfig, DeepNet
 from mintnet.training import Progress, RunError, evaluate, train
+from mintnet.training.step import Batch, DensityTask
+from registry import away_from_zero
 
 SMALL = {"filters": (4,), "blocks": (1,), "components": (3,), "batch_size": 16, "sample_every": 0}
 
@@ -85,6 +88,23 @@ def test_a_run_from_a_model_behind_other_pixels_can_be_resumed(tmp_path: Path) -
 def test_options_of_the_other_family(preset: str, options: dict, words: str, tmp_path) -> None:
     with pytest.raises(RunError, match=words):
         train(preset, tmp_path / "run", max_steps=1, **options)
+
+
+def test_a_label_weight_adds_bayes_rule_of_two_labels(tmp_path: Path) -> None:
+    """Of two labels the other one is known, so that the loss can be written out."""
+    flow = away_from_zero(Flow(DeepConfig((1, 4, 4), (1,), (3,), (1,), (2,), 2), None, levels=17))
+    images, labels = torch.arange(96).view(6, 1, 4, 4) % 17, torch.tensor([0, 1, 1, 0, 1, 0])
+    batch = Batch(images.byte(), labels, torch.arange(6), 0, 0)
+    plain, other = (
+        DensityTask(flow.train()).measure(b) for b in (batch, replace(batch, labels=1 - labels))
+    )
+    found = DensityTask(flow, 0.5).measure(batch)
+    torch.testing.assert_close(found["bpd"], plain["bpd"])
+    bayes = (plain["loss"] - other["loss"])[::4].exp().log1p()
+    torch.testing.assert_close((found["loss"] - plain["loss"])[::4], 0.5 * 3 * bayes)
+    assert torch.equal(found["loss"][1:4], plain["loss"][1:4])
+    with pytest.raises(ValueError, match="give --labels"):
+        train("digits-deep", tmp_path / "run", label_weight=1.0)
 
 
 def test_labels_can_be_taught_to_a_model_without(tmp_path: Path) -> None:

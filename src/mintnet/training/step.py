@@ -52,7 +52,7 @@ class DensityTask:
     """Maximum likelihood: the loss is − log p of the dequantized image, in nats.
 
     Of a class-conditional flow, a label weight w adds w · log(1 + p(x | other) / p(x | label)) in
-    training, with another label drawn at random: Bayes' rule for the two. One image in four of a
+    training, with another label drawn at random: Bayes' rule for the two. Every fourth image of a
     batch is evaluated for it, and counts four times.
     """
 
@@ -67,11 +67,12 @@ class DensityTask:
         flow, dtype = self.model, self.model.dtype  # `log_prob` would check images in each call
         noise = uniform_noise(batch.seed, batch.draw, batch.index, flow.shape, dtype)
         x, labels, context = (batch.images.to(dtype) + noise) / flow.levels, batch.labels, None
-        others = -(-len(x) // 4) if flow.training and self.label_weight else 0
-        if others and labels is not None:
-            share = uniform_noise(batch.seed + 1, batch.draw, batch.index[:others], (), dtype)
-            other = (labels[:others] + 1 + (share * (flow.classes - 1)).long()) % flow.classes
-            x, labels = torch.cat([x, x[:others]]), torch.cat([labels, other])
+        judged = len(x) if flow.training and self.label_weight else 0
+        some = torch.arange(0, judged, 4, device=x.device)
+        if len(some) and labels is not None:
+            share = uniform_noise(batch.seed + 1, batch.draw, batch.index[some], (), dtype)
+            other = (labels[some] + 1 + (share * (flow.classes - 1)).long()) % flow.classes
+            x, labels = torch.cat([x, x[some]]), torch.cat([labels, other])
         if flow.classes and labels is not None:
             context = F.one_hot(labels, flow.classes).to(dtype)
         net = flow.given(context)
@@ -79,11 +80,11 @@ class DensityTask:
         if self.fast and flow.training:
             transform = partial(fast_transform, net, **self.fast)
         nats = -flow.log_density(x, transform)
-        loss, other_loss = nats.split([len(noise), others])
+        loss, other_loss = nats.split([len(noise), len(some)])
         bpd = loss / (flow.dimensions * math.log(2))
-        if others:
-            bayes = F.softplus(loss[:others] - other_loss) * (len(loss) / others)
-            loss = loss + F.pad(self.label_weight * bayes, (0, len(loss) - others))
+        if len(some):
+            bayes = F.softplus(loss[some] - other_loss) * (len(loss) / len(some))
+            loss = loss.index_add(0, some, self.label_weight * bayes)
         return {"loss": loss, "bpd": bpd}
 
 
