@@ -64,8 +64,7 @@ class Coupling(ca.Function):
 
 def _conv_sum() -> ca.Function:
     """t·x + a bounded wiggle: steep enough to be proved."""
-    wiggle = ca.MaskedConv2d(2, 3, 1) @ ca.Tanh() @ ca.MaskedConv2d(2, 1, 3)
-    return 9.0 * ca.Identity() + wiggle
+    return 9.0 * ca.Identity() + ca.MaskedConv2d(2, 3, 1) @ ca.Tanh() @ ca.MaskedConv2d(2, 1, 3)
 
 
 def _pixel_sum(upper: bool) -> ca.Function:
@@ -320,8 +319,7 @@ def _cases() -> list[Case]:
         Case("new-analytic", lambda: Sinh().eval(), (4,)),
         Case("new-triangular", _ready(Ripple, 0, 1.0), (2, 3, 3), triangular=True),
     ]
-    cases = _mint_cases() + _composed_cases() + trained + others
-    return cases + _members_of_f() + _outside_f()
+    return _mint_cases() + _composed_cases() + trained + others + _members_of_f() + _outside_f()
 
 
 CASES = _cases()
@@ -334,8 +332,7 @@ def along_a_direction(
 ) -> tuple[float, float]:
     """The derivative along a random direction of the inputs: by autograd, and by differences."""
     direction, ends = [torch.randn_like(part) for part in inputs], []
-    gradients = torch.autograd.grad(value(), inputs, allow_unused=True)
-    pairs = zip(gradients, direction, strict=True)
+    pairs = zip(torch.autograd.grad(value(), inputs, allow_unused=True), direction, strict=True)
     expected = sum(float((g * d).sum()) for g, d in pairs if g is not None)
     with torch.no_grad():
         for amount in (h, -2 * h):

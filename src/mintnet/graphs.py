@@ -1,7 +1,4 @@
-"""CUDA graphs: capture what a function launches on a GPU once, replay it in one launch.
-
-Training steps and solvers share this file. On other devices a function is its own replay.
-"""
+"""CUDA graphs: capture what a function launches on a GPU once, replay it in one launch."""
 
 import logging
 import threading
@@ -84,15 +81,13 @@ def capture(
 
 @contextmanager
 def _generator_restored(device: torch.device) -> Iterator[None]:
-    """If a capture breaks off, torch (2.11) leaves the generator capturing, and refuses each later
-    ``randn``. A copy of the generator's state is not capturing.
-    """
+    """If a capture fails, torch (2.11) leaves the generator capturing, and refuses ``randn``."""
     try:
         yield
     except BaseException:
         index = torch.cuda.current_device() if device.index is None else device.index
         generator = torch.cuda.default_generators[index]
-        generator.graphsafe_set_state(generator.clone_state())
+        generator.graphsafe_set_state(generator.clone_state())  # a copy is not capturing
         raise
 
 

@@ -108,8 +108,7 @@ def _words(kind: Any) -> str:
     if origin is Annotated:
         return f"{_words(args[0])} from {args[1][0]:,} to {args[1][1]:,}"
     if origin is tuple:
-        each = _words(args[0])
-        return f"a list, each {each}" if args[-1] is ... else f"a list of {len(args)}"
+        return f"a list, each {_words(args[0])}" if args[-1] is ... else f"a list of {len(args)}"
     if origin in (Union, UnionType):
         return " or ".join(map(_words, args))
     if origin is Literal:

@@ -71,8 +71,7 @@ def fit_table(
     for options in GAUSSIANS:
         each = [fit_gaussians(part[None, :MOST_ROWS], *options, generator) for part in kept]
         shares, means, factors = map(torch.cat, zip(*each, strict=True))
-        mixtures = gaussian_log_prob(shares, means, factors, held[:, :MOST_ROWS])
-        likely.append(mixtures.logsumexp(2))
+        likely.append(gaussian_log_prob(shares, means, factors, held[:, :MOST_ROWS]).logsumexp(2))
         found.append((shares, means.flatten(0, 1), factors.flatten(0, 1)))
     weights = torch.full((len(likely),), 1 / len(likely), dtype=y.dtype)
     for _ in range(WEIGHT_STEPS):
@@ -97,8 +96,7 @@ def _parts(count: int, members: int, generator: torch.Generator) -> tuple[Tensor
 def choose_bins(x: Tensor, generator: torch.Generator) -> Tensor:
     """How many bins a histogram of each column of scaled rows (n, D) has, (D,).
 
-    0, unless held-out rows are more likely by it than by a mixture of Gaussians, and by more than
-    twice the standard error.
+    0, unless held-out rows are likelier by it than by Gaussians, by two standard errors or more.
     """
     parts, size = _parts(len(x), 5, generator)
     gains = []

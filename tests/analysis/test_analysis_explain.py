@@ -93,8 +93,7 @@ def test_the_classifier_itself_stays_as_it_is():
 def test_what_is_refused(raises_with):
     model = small_classifier()
     explainer = Explainer(model)
-    predicted = explainer.there_and_back(picture(0)).start.predicted
-    for label in (predicted, -1, 5):
+    for label in (explainer.there_and_back(picture(0)).start.predicted, -1, 5):
         with raises_with(ValueError, "another class", label):
             explainer.towards(picture(0), label)
     with raises_with(ValueError, "(batch, 2, 8, 8)"):

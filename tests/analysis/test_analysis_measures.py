@@ -103,8 +103,7 @@ def test_error_curve(flow, images):
 
 
 def test_band():
-    errors = torch.tensor([[1e-2, 1e-4], [0.0, 0.0]])
-    curve = ErrorCurve(1.0, (1, 2), errors)
+    curve = ErrorCurve(1.0, (1, 2), torch.tensor([[1e-2, 1e-4], [0.0, 0.0]]))
     assert curve.centre[0] == pytest.approx(1e-3) and curve.spread[0] == pytest.approx(10.0)
     assert curve.centre[1] > 0 and curve.spread[1] == 1.0
 

@@ -99,8 +99,7 @@ def test_gaussian_pictures_with_pixels_hidden(gaussian, where: str) -> None:
     assert bool((found.samples[:, :, ~mask] == image[:, ~mask]).all())
     assert bool((found.spread[:, ~mask] == 0).all())
     gain = covariance[u][:, k] @ torch.linalg.inv(covariance[k][:, k])
-    seen = (image.flatten()[k] + 0.5) / 256
-    expected = mean[u] + gain @ (seen - mean[k])
+    expected = mean[u] + gain @ ((image.flatten()[k] + 0.5) / 256 - mean[k])
     left = covariance[u][:, u] - gain @ covariance[k][:, u]
     left = left + gain @ gain.T / 256**2 / 12  # what the noise of known pixels adds
     samples = found.samples[:, :, mask]
@@ -114,10 +113,8 @@ def test_gaussian_pictures_seen_through_noise(gaussian) -> None:
     image[:, 2] -= 20
     count, sigma = 600, 25 / 255
     found = restore(flow, image, noise=sigma, n=count, steps=steps_of(flow))
-    precision = torch.linalg.inv(covariance) + torch.eye(16).double() / sigma**2
-    left = torch.linalg.inv(precision)
-    seen = (image.flatten() + 0.5) / 256
-    check(found, mean + left @ (seen - mean) / sigma**2, left, count)
+    left = torch.linalg.inv(torch.linalg.inv(covariance) + torch.eye(16).double() / sigma**2)
+    check(found, mean + left @ ((image.flatten() + 0.5) / 256 - mean) / sigma**2, left, count)
 
 
 def test_blocks_come_back(gaussian) -> None:

@@ -90,8 +90,7 @@ def test_scores_do_not_depend_on_batches(own, monkeypatch) -> None:
 @pytest.mark.parametrize("rate", [0.01, 0.05, 0.2])
 def test_the_rate_of_false_alarms_is_held(rate: float) -> None:
     """Whatever the distribution of the statistics: heavy tails, ties, a constant."""
-    generator = torch.Generator().manual_seed(0)
-    statistics = torch.randn(6000, 7, generator=generator)
+    statistics = torch.randn(6000, 7, generator=torch.Generator().manual_seed(0))
     statistics[:, 1] = statistics[:, 0] + 0.1 * statistics[:, 1]
     statistics[:, 2] = statistics[:, 2] ** 3
     statistics[:, 3] = (2 * statistics[:, 3]).round()
@@ -118,8 +117,7 @@ def test_pictures_that_are_likelier_than_usual_are_odd_too(own) -> None:
     share = score(flow, usual[400:], reference=reference).flagged(0.05).double().mean()
     assert 0.01 < share < 0.12
     constant = torch.arange(17, dtype=torch.uint8).reshape(-1, 1, 1, 1).expand(-1, 1, 8, 8)
-    rows = usual[400:500].sort(2).values
-    for images in (constant.contiguous(), rows):
+    for images in (constant.contiguous(), usual[400:500].sort(2).values):
         found = score(flow, images, reference=reference)
         assert found.flagged(0.05).double().mean() > 0.9
         assert set(found.reasons) <= STATISTICS.keys() - {"channels"}

@@ -36,8 +36,7 @@ def test_grid_refuses(shape):
 
 def test_save_picture_without_transparency(tmp_path):
     picture = image_grid(torch.zeros(3, 1, 2, 2, dtype=torch.uint8), width=8)
-    path = save_picture(picture, tmp_path / "new" / "grid.bmp")
-    saved = Image.open(path)
+    saved = Image.open(save_picture(picture, tmp_path / "new" / "grid.bmp"))
     assert saved.mode == "RGB" and saved.getpixel((8, 8)) == (255, 255, 255)
 
 

@@ -18,8 +18,7 @@ def page(flow, images, tmp_path_factory) -> str:
     (run / "metrics.jsonl").write_text(
         '{"kind": "train", "step": 1, "bpd": 3.0}\n{"kind": "validation", "step": 2, "bpd": 2.5}\n'
     )
-    data = ImageData("digits", images, levels=17)
-    found = overview(flow, data, "A <title>", run, samples=4)
+    found = overview(flow, ImageData("digits", images, levels=17), "A <title>", run, samples=4)
     found.configuration = {"data": "from somewhere"}
     return build_page(found)
 

@@ -83,8 +83,7 @@ def test_bits_that_differ_and_steps_that_do_not_arrive_are_seen(monkeypatch, cap
 
 
 def test_every_solver_gets_the_same_targets(tf32) -> None:
-    flow = tiny_flow(4, 0)
-    found = invert.bench_invert(flow, 3, repeats=1)
+    found = invert.bench_invert(tiny_flow(4, 0), 3, repeats=1)
     assert list(found["ways"]) == ["algorithm-1", "newton", "wavefront", "auto"]
     assert found["ways"]["algorithm-1"]["evaluations"] >= 4 * 121
     for name in ("wavefront", "auto"):
@@ -118,8 +117,7 @@ def test_a_training_step_is_timed_and_the_model_left_alone(tf32) -> None:
 
 
 def test_a_batch_that_does_not_fit_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    refuse = Mock(side_effect=torch.OutOfMemoryError("no"))
-    monkeypatch.setattr(train, "training_step", refuse)
+    monkeypatch.setattr(train, "training_step", Mock(side_effect=torch.OutOfMemoryError("no")))
     (row,) = train.bench_train(tiny_flow(4, 0), "digits", CPU, (2,))["rows"]
     assert row == {"way": train.AS_TRAINED, "batch": 2, "failure": "does not fit in memory"}
     net = MintNet(MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,)))
@@ -206,8 +204,7 @@ def test_the_commit_is_of_this_checkout_or_the_version_stands_in(tmp_path, monke
     assert origin.commit() == f"mintnet {version('mintnet')}"
     git("add", "origin.py")
     git("commit", "-q", "-m", "ours")
-    head = git("rev-parse", "HEAD")
-    assert len(origin.commit()) == 12 and head.startswith(origin.commit())
+    assert len(origin.commit()) == 12 and git("rev-parse", "HEAD").startswith(origin.commit())
     file.write_text("changed")
     assert origin.commit().endswith("-dirty")
 
@@ -233,10 +230,8 @@ def test_accelerated_samples_are_compared_and_checked(zuko) -> None:
     torch.manual_seed(0)
     data = load("digits", "train")
     flow = accelerate.zuko_flow("MAF", 16, 16)
-    pixels = accelerate.Pixels(data.images, data.levels, 4)
-    assert accelerate.train(flow, pixels, steps=3) < 3
+    assert accelerate.train(flow, accelerate.Pixels(data.images, data.levels, 4), steps=3) < 3
     found = accelerate.measure(flow, 16, compared=4, count=20)
     assert found["largest_difference"] < 1e-4 and 2 < found["passes_per_layer"] < 16
-    counts = [found[f"samples_{name}"] for name in ("checked", "refused", "wrong")]
-    assert counts == [20, 0, 0]
+    assert [found[f"samples_{name}"] for name in ("checked", "refused", "wrong")] == [20, 0, 0]
     assert found["worst_residual_float64"] < 1e-4

@@ -10,8 +10,7 @@ tables = benchmarks("tables")
 
 
 def test_tables_are_those_of_the_page() -> None:
-    sizes = {name: rows.shape for name, rows in tables.tables(0).items()}
-    assert sizes == {
+    assert {name: rows.shape for name, rows in tables.tables(0).items()} == {
         "two moons": (2000, 2),
         "wine": (178, 13),
         "breast cancer": (569, 30),

@@ -138,8 +138,7 @@ def test_act_norm_starts_from_its_first_batch_in_training() -> None:
         norm.inverse(x)
     norm.eval()(x)
     assert not bool(norm.is_set)
-    y = norm.train()(x)[0]
-    torch.testing.assert_close(y.std((0, 2, 3), unbiased=False), torch.ones(2))
+    torch.testing.assert_close(norm.train()(x)[0].std((0, 2, 3), unbiased=False), torch.ones(2))
     shift = norm.shift.clone()
     norm(2 * x)
     assert torch.equal(norm.shift, shift), "only the first batch sets it"
@@ -165,8 +164,7 @@ def test_a_chain_that_fails_end_to_end_raises() -> None:
 def test_a_net_inverts_zero_and_its_errors_name_the_part(dtype: torch.dtype, raises_with) -> None:
     net = mn.MintNet(MintNetConfig((1, 4, 4), (1, 1), (4, 2))).to(dtype)
     away_from_zero(net, 1, 1.5)
-    x = net.inverse(torch.zeros(1, 4, 2, 2, dtype=dtype))
-    assert bool((net(x)[0].abs() < 1e-4).all())
+    assert bool((net(net.inverse(torch.zeros(1, 4, 2, 2, dtype=dtype)))[0].abs() < 1e-4).all())
     z = net(torch.randn(2, 1, 4, 4, dtype=dtype))[0]
     words = "upper MintLayer 4×2×2, K = 2", "2 of 2 samples", "inside a chain of 5 parts"
     with raises_with(mn.InversionError, *words):

@@ -78,8 +78,7 @@ def test_the_gradient_through_the_constraint() -> None:
         layer.weight2[0, 0, 1, 1] = layer.weight3[1, 4, 1, 1] = 0.0
     _, w2, _ = layer.weights()
     (gradient,) = torch.autograd.grad(w2.sum(), layer.weight2)
-    signs = layer.weight2.sign() * layer.mask2
-    changed = w2.sign() * signs == -1
+    changed = w2.sign() * layer.weight2.sign() * layer.mask2 == -1
     assert 0 < int(changed.sum()) < 18
     assert gradient[0, 0, 1, 1] == 0 and not bool(gradient[4, 3:, 1, 1].any())
     expected = torch.where(changed, -1.0, layer.mask2.double())

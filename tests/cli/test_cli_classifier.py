@@ -84,15 +84,13 @@ def test_info_and_report(mintnet, trained_classifier, resnet):
 
 
 def test_explain(mintnet, trained_classifier):
-    data = load("digits", "test")
-    pixels = (data.images[3, 0].double() * 255 / 16).round().byte().numpy()
+    pixels = (load("digits", "test").images[3, 0].double() * 255 / 16).round().byte().numpy()
     Image.fromarray(pixels).save("three.png")
     options = ["--out", "x.png", "--json", "f.json"]
     code, out, err = mintnet("explain", trained_classifier, "digits:test:3", "three.png", *options)
     assert code == 0 and re.match(r"digits:test:3: \d, \d+\.\d %\n", out), err
     assert Image.open("x.png").size[0] > 300 and Image.open("x-2.png").size[0] > 300
-    figures = json.loads(Path("f.json").read_text())
-    one, two = (image["paths"] for image in figures["images"])
+    one, two = (image["paths"] for image in json.loads(Path("f.json").read_text())["images"])
     assert one[0]["start"] == two[0]["start"]  # the same picture from the data set and from a file
     assert len(one) == 3
     back = one[0]["steps"][0]
@@ -108,8 +106,7 @@ def test_explain_that_is_not_verified_fails_and_shows_none(fails, trained_classi
     command = ["explain", trained_classifier, "test:3", *UNSURE]
     assert fails([*command, "--out", "x.png", "--json", "f.json"], "11 of 11", "not verified")
     assert Path("x.png").is_file()
-    figures = json.loads(Path("f.json").read_text())
-    for path in figures["images"][0]["paths"]:
+    for path in json.loads(Path("f.json").read_text())["images"][0]["paths"]:
         for step in path["steps"]:
             assert step["predicted"] is step["probability"] is step["moved"] is None
             assert not step["verified"]

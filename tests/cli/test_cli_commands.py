@@ -149,8 +149,7 @@ print([name for name in {heavy!r} if name in set(sys.modules) - before])
 
 
 def test_folder_of_pictures(mintnet, caplog):
-    flow = Flow.preset("digits")
-    wide = type(flow.net.config)((3, 8, 8), pairs=(1,), filters=(2,))
+    wide = type(Flow.preset("digits").net.config)((3, 8, 8), pairs=(1,), filters=(2,))
     Flow(wide).save("m", preset="folder", data={"name": "folder", "folder": "pictures"})
     Path("pictures").mkdir()
     for k in range(20):
@@ -188,8 +187,7 @@ def test_subfolders_are_labels(mintnet, fails):
     train = ("train", "folder", "--data", "pictures", "--size", 8, *SMALL, "--labels")
     options = ("--filters", 2, "--lr", 0.5, "--warmup", 0, "--ema", 0, "--run", "r")
     assert mintnet(*train, *options).code == 0
-    data = figures("r/last/config.json")["data"]
-    assert data["classes"] == ["cat", "dog", "gnu"]
+    assert figures("r/last/config.json")["data"]["classes"] == ["cat", "dog", "gnu"]
     assert "dog" in mintnet("info", "r").out
     for label in ("dog", "1"):
         assert mintnet("sample", "r", "-n", 2, "--label", label, "--out", f"{label}.npy").code == 0

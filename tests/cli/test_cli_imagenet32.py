@@ -15,8 +15,7 @@ def files(mintnet):
     Path("old").mkdir()
     noise = np.random.default_rng(0)
     for name, count in (("train", 12), ("valid", 4)):
-        images = noise.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
-        np.save(f"old/{name}_32x32.npy", images)
+        np.save(f"old/{name}_32x32.npy", noise.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8))
 
 
 SMALL = ("--pairs", 1, 1, 1, "--filters", 1, 1, 1, "--batch-size", 4, "--sample-every", 0)

@@ -22,8 +22,7 @@ def mask(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("way", [("--mask", "mask.png"), ("--noise", "25/255"), ("--zoom", 2)])
 def test_restore(mintnet, model, mask, way):
-    small = ("-n", 3, "--steps", 30, "--json", "f.json")
-    found = mintnet("restore", model, "test:0", *way, *small)
+    found = mintnet("restore", model, "test:0", *way, "-n", 3, "--steps", 30, "--json", "f.json")
     assert found.code == 0, found.err
     assert "acceptance" in found.out
     assert Image.open("restored.png").size[0] > 6 * 8

@@ -33,8 +33,7 @@ def _short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_from_a_table_to_new_rows(mintnet, table: Path) -> None:  # type: ignore[no-untyped-def]
     found = mintnet("train", "people.csv", "--json", "train.json")
     assert found.code == 0 and "60 rows of 2 columns" in found.out and "mintnet sample" in found.out
-    model = TableModel.load("runs/people")
-    assert model.columns == ["height", "weight"]
+    assert TableModel.load("runs/people").columns == ["height", "weight"]
     assert json.loads(Path("train.json").read_text())["held_out_nats"] < 0
     found = mintnet("train", "people.csv", "--epochs", "3")
     assert found.code == 2 and "the options for tables: mintnet train people.csv --h" in found.err
@@ -66,8 +65,7 @@ def test_from_a_table_to_new_rows(mintnet, table: Path) -> None:  # type: ignore
     assert found.code == 1 and "for tables" in found.err
     found = mintnet("train", "people.csv")
     assert found.code == 1 and "not empty" in found.err
-    columns = table.read_text().replace("weight", "mass")
-    Path("other.csv").write_text(columns)
+    Path("other.csv").write_text(table.read_text().replace("weight", "mass"))
     found = mintnet("score", "runs/people", "other.csv")
     assert found.code == 1 and "'weight'" in found.err
 

@@ -11,8 +11,7 @@ from registry import away_from_zero
 
 @pytest.fixture
 def net() -> MintNet:
-    made = MintNet(MintNetConfig((1, 4, 4), (1, 1), (3, 1))).double()
-    return away_from_zero(made, 5, 0.8).eval()
+    return away_from_zero(MintNet(MintNetConfig((1, 4, 4), (1, 1), (3, 1))).double(), 5, 0.8).eval()
 
 
 @pytest.fixture
@@ -55,8 +54,7 @@ def test_pyro_svi_trains_a_flow(pyro) -> None:
     def guide(x: torch.Tensor) -> None:
         pass
 
-    optimizer = pyro.optim.Adam({"lr": 0.05})
-    svi = pyro.infer.SVI(model, guide, optimizer, pyro.infer.Trace_ELBO())
+    svi = pyro.infer.SVI(model, guide, pyro.optim.Adam({"lr": 0.05}), pyro.infer.Trace_ELBO())
     losses = [svi.step(data) for _ in range(30)]
     assert losses[-1] < losses[0] / 2  # the cache noticed that the weights moved
     assert any("bijection.weight1" in name for name in pyro.get_param_store())

@@ -43,8 +43,7 @@ def test_log_prob_is_that_of_the_flow_in_any_batch_shape(flow: Flow, batch) -> N
     result = FlowDistribution(flow).log_prob(value)
     assert result.shape == batch
     if value.numel():
-        expected = flow.log_prob(value.reshape(-1, *flow.shape))
-        torch.testing.assert_close(result.flatten(), expected)
+        torch.testing.assert_close(result.flatten(), flow.log_prob(value.reshape(-1, *flow.shape)))
     for dtype in (torch.int64, torch.int32, torch.float32, torch.float64):
         assert torch.equal(FlowDistribution(flow).log_prob(value.to(dtype)), result)
 
@@ -81,8 +80,7 @@ def test_samples_come_as_often_as_log_prob_says(temperature: float) -> None:
     assert bool((logs.mean(0) <= mass.log() + 1e-9).all()), "the mean is the lower bound"
     torch.manual_seed(1)
     drawn = FlowDistribution(flow, temperature).sample((count,)).flatten(1).long()
-    codes = (drawn * torch.tensor([27, 9, 3, 1])).sum(1)
-    share = torch.bincount(codes, minlength=81) / count
+    share = torch.bincount((drawn * torch.tensor([27, 9, 3, 1])).sum(1), minlength=81) / count
     spread = (mass * (1 - mass) / count + logs.exp().var(0) / draws).sqrt()
     assert bool(((share - mass).abs() <= 5 * spread + 1e-4).all())
     assert float((mass - 1 / 81).abs().max()) > 0.02, "a flat distribution hides errors"
@@ -118,8 +116,7 @@ def test_expand_keeps_every_option(flow: Flow) -> None:
     assert wide.expand((5, 2, 3)).log_prob(value).shape == (5, 2, 3)
     with pytest.raises(ValueError, match="cannot be expanded"):
         wide.expand((2, 4))
-    summed = Independent(images.expand((3,)), 1)
-    assert summed.log_prob(some_images(flow, 2, 3)).shape == (2,)
+    assert Independent(images.expand((3,)), 1).log_prob(some_images(flow, 2, 3)).shape == (2,)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])

@@ -112,8 +112,7 @@ def test_equality_copies_and_pickles(case: Case) -> None:
     near = 0.0 if case.exact else 1e-3  # spectral norms are still being found
     torch.testing.assert_close(copy(x), y, rtol=near, atol=near)
     if "composed" not in case.name:  # those hold functions of these tests
-        again = pickle.loads(pickle.dumps(cached))
-        torch.testing.assert_close(again(x), y, rtol=near, atol=near)
+        torch.testing.assert_close(pickle.loads(pickle.dumps(cached))(x), y, rtol=near, atol=near)
 
 
 SIZES = {case: sum(p.numel() for p in case.build().parameters()) for case in SMALL if case.onto}

@@ -108,8 +108,7 @@ def test_pictures_are_small() -> None:
 def test_the_script_draws_every_picture(figures: ModuleType, tmp_path: Path, capsys) -> None:
     figures.main(["--fast", "--out", str(tmp_path)])
     for page in ("ideas.md", "solvers.md"):
-        text = (DOCS / page).read_text(encoding="utf-8")
-        for name in re.findall(r"\(figures/(.+?)\)", text):
+        for name in re.findall(r"\(figures/(.+?)\)", (DOCS / page).read_text(encoding="utf-8")):
             assert (tmp_path / name).is_file(), name
     assert all(path.read_bytes().startswith(b"<?xml") for path in tmp_path.iterdir())
     assert "diag J > 0" in capsys.readouterr().out

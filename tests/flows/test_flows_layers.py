@@ -60,8 +60,7 @@ def test_the_1x1_convolution_is_one_dense_matrix() -> None:
 
 
 def test_emerging_masks_by_hand() -> None:
-    factor = mintnet.EmergingFactor(2, (3, 3))
-    seen = (factor.linear_map().weight.detach() != 0).int().tolist()
+    seen = (mintnet.EmergingFactor(2, (3, 3)).linear_map().weight.detach() != 0).int().tolist()
     own, earlier = ([[1, 1, 1], [1, k, 0], [0, 0, 0]] for k in (1, 0))
     assert seen == [[own, earlier], [own, own]]
 
@@ -121,8 +120,7 @@ def test_spectral_layers_leave_small_weights_alone_and_notice_new_ones(training:
     with torch.no_grad():
         for size, gain in ((0.5, 0.5), (4.0, 0.9), (0.1, 0.1)):
             layer.weight.data.copy_(size * torch.eye(3))
-            image = layer(torch.eye(3)) - layer.bias
-            torch.testing.assert_close(image, gain * torch.eye(3))
+            torch.testing.assert_close(layer(torch.eye(3)) - layer.bias, gain * torch.eye(3))
 
 
 def test_i_resnet_uses_the_solver_it_is_given_or_refuses_it(raises_with) -> None:

@@ -101,16 +101,9 @@ class Handler(BaseHTTPRequestHandler):
             return self.reply(errors=[], warnings=[])
         if path.endswith("/preupload/main"):
             names = [file["path"] for file in json.loads(body)["files"]]
-            return self.reply(
-                files=[
-                    {
-                        "path": name,
-                        "uploadMode": "lfs" if name.endswith("safetensors") else "regular",
-                        "shouldIgnore": False,
-                    }
-                    for name in names
-                ]
-            )
+            modes = {name: "lfs" if name.endswith("safetensors") else "regular" for name in names}
+            known = ({"path": n, "uploadMode": m, "shouldIgnore": False} for n, m in modes.items())
+            return self.reply(files=list(known))
         if path.endswith("/info/lfs/objects/batch"):
             objects = [
                 {**each, "actions": {"upload": {"href": f"{address}/lfs/{each['oid']}"}}}
@@ -131,8 +124,7 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def served() -> Iterator[Hub]:
     hub = Hub()
-    thread = threading.Thread(target=hub.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
+    threading.Thread(target=hub.serve_forever, args=(0.05,), daemon=True).start()
     yield hub
     hub.shutdown()
     hub.server_close()

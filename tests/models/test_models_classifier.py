@@ -31,8 +31,7 @@ def test_the_papers_shape():
     assert [layer.ordering.upper for layer in model.layers()] == [False, True] * 19
     assert {layer.filters for layer in model.layers()} == {1}
     assert {layer.activation_name for layer in model.layers()} == {"leaky_relu"}
-    parts = model.chain.leaves()
-    before = [one for one, part in pairwise(parts) if isinstance(part, MintLayer)]
+    before = [one for one, part in pairwise(model.chain.leaves()) if isinstance(part, MintLayer)]
     assert all(isinstance(part, BatchNorm) for part in before)
     assert Classifier.preset("mnist").parameter_count() == 13_600_106
     assert Classifier.preset("cifar10-classifier").feature_shape == (256, 8, 8)

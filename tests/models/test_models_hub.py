@@ -108,8 +108,7 @@ def test_commands_take_models_of_the_hub(hub, pushed, tmp_path, capsys) -> None:
     main(["info", NAME])
     assert "flow" in capsys.readouterr().out
     main(["train", "digits", "--init", NAME, "--run", "run", "--max-steps", "1"])
-    config = json.loads(Path("run/run.json").read_text())
-    assert config["recipe"]["init"] == NAME
+    assert json.loads(Path("run/run.json").read_text())["recipe"]["init"] == NAME
 
 
 def test_places_here_come_first(tmp_path: Path, monkeypatch, raises_with) -> None:

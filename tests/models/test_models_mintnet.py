@@ -65,8 +65,7 @@ def test_log_density_by_change_of_variables(couplings: int, lam: float, levels: 
     flow = Flow(MintNetConfig((1, 2, 4), (1, 1), (2, 1), couplings=couplings), lam, levels).double()
     away_from_zero(flow, 3, 1.2).eval()
     images = torch.randint(0, levels, (3, 1, 2, 4), dtype=torch.uint8)
-    u = uniform_noise(5, 2, torch.arange(3), (1, 2, 4), torch.float64)
-    x = (images.double() + u) / levels
+    x = (images.double() + uniform_noise(5, 2, torch.arange(3), (1, 2, 4), torch.float64)) / levels
 
     def latent(x):
         return flow.net(flow.pixels(x)[0])[0]

@@ -27,8 +27,7 @@ def moons(count: int, seed: int = 0) -> Tensor:
 
 def integral(log_prob, low: float, high: float, steps: int = 400) -> float:  # type: ignore[no-untyped-def]
     axis = torch.linspace(low, high, steps, dtype=torch.float64)
-    grid = torch.cartesian_prod(axis, axis)
-    return float(log_prob(grid).exp().sum() * (axis[1] - axis[0]) ** 2)
+    return float(log_prob(torch.cartesian_prod(axis, axis)).exp().sum() * (axis[1] - axis[0]) ** 2)
 
 
 def ready(dimensions: int, **options: int) -> mn.VectorFlow:
@@ -149,9 +148,7 @@ def test_early_stopping_keeps_rows_that_are_held_out_likely() -> None:
     """On 20 rows of noise in 6 columns a long training hurts; what is kept does not."""
     rng = np.random.default_rng(0)
     rows, new = rng.normal(size=(30, 6)), torch.tensor(rng.normal(size=(500, 6)))
-    names = list("abcdef")
-    stopped = fit_table(rows, names, 2, 8, 200)
-    assert float(stopped.log_prob(new).mean()) > -6 * 1.42 - 3.0
+    assert float(fit_table(rows, list("abcdef"), 2, 8, 200).log_prob(new).mean()) > -6 * 1.42 - 3.0
 
 
 def test_tables_without_a_density(raises_with) -> None:  # type: ignore[no-untyped-def]

@@ -126,8 +126,6 @@ def test_half_precision_is_refused(solver: Solver, raises_with) -> None:
 def test_auto_survives_functions_without_levels() -> None:
     """Samples of shape (3, 4) have no level schedule; Algorithm 1 needs many steps for them."""
     bijection = mn.Composed(ca.Identity() + 0.01 * ca.Exp(), (3, 4)).double()
-    x = torch.linspace(-1, 3, 24, dtype=torch.float64).reshape(2, 3, 4)
-    z = bijection(x)[0] + 25.0
+    z = bijection(torch.linspace(-1, 3, 24, dtype=torch.float64).reshape(2, 3, 4))[0] + 25.0
     for _ in range(4):
-        solution = bijection.solve(z, mn.Auto())
-        assert bool(solution.converged.all())
+        assert bool(bijection.solve(z, mn.Auto()).converged.all())

@@ -39,8 +39,7 @@ def test_layers_of_one_shape_share_captured_steps() -> None:
     """Each run copies the weights in, so that steps captured with one layer solve another."""
     first, second = (normal_mint(2, 3, (5, 4), seed=seed) for seed in (0, 1))
     z = second(torch.randn(4, 2, 5, 4))[0]
-    solver = FixedPoint(damped=True)
-    steps = CapturedSteps(solver, first.evaluator(), _state(first, z))
+    steps = CapturedSteps(FixedPoint(damped=True), first.evaluator(), _state(first, z))
     state = steps.run(second.evaluator(), _state(second, z), 100, True)
     assert (second(state.best)[0] - z).abs().max() < 1e-5 * z.abs().max()
     steps.run(second.evaluator(), _state(second, 2 * z), 100, True)
@@ -51,8 +50,7 @@ def test_layers_of_one_shape_share_captured_steps() -> None:
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_a_step_can_be_captured(capturable, solver: FixedPoint) -> None:  # type: ignore[no-untyped-def]
     layer = normal_mint(3, 3, (5, 4))
-    z = torch.randn(4, 3, 5, 4)
-    case = CapturedSteps(solver, layer.evaluator(), _state(layer, z))
+    case = CapturedSteps(solver, layer.evaluator(), _state(layer, torch.randn(4, 3, 5, 4)))
     with capturable():
         case._step()
 

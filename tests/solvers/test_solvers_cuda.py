@@ -70,8 +70,7 @@ def test_captured_steps_see_weights_that_change() -> None:
     layer.weight3 = torch.nn.Parameter(layer.weight3 * 0.5)
     assert (layer(layer.solve(z, FixedPoint()).value)[0] - z).abs().max() < 1e-4
     layer.cpu().double().cuda()
-    fourth = layer.solve(z.double(), FixedPoint()).value
-    assert (layer(fourth)[0] - z.double()).abs().max() < 1e-9
+    assert (layer(layer.solve(z.double(), FixedPoint()).value)[0] - z.double()).abs().max() < 1e-9
 
 
 @torch.no_grad()
@@ -127,16 +126,12 @@ def test_layers_that_share_a_walk_keep_their_weights() -> None:
 
 @torch.no_grad()
 def test_chains_and_odd_batches() -> None:
-    chain = (
-        Chain(_layer(0), Squeeze(2, (3, 8, 6)), normal_mint(12, 2, (4, 3), seed=3, std=0.1))
-        .cuda()
-        .eval()
-    )
+    chain = Chain(_layer(0), Squeeze(2, (3, 8, 6)), normal_mint(12, 2, (4, 3), seed=3, std=0.1))
+    chain = chain.cuda().eval()
     for count in (1, 2, 5, 64):
         x = torch.randn(count, 3, 8, 6, device="cuda")
         z = chain(x)[0]
         for _ in range(3):
             assert (chain.inverse(z) - x).abs().max() < 1e-3
     z[0, 0] = float("nan")
-    solution = chain.solve(z)
-    assert solution.converged.tolist() == [False] + [True] * 63
+    assert chain.solve(z).converged.tolist() == [False] + [True] * 63

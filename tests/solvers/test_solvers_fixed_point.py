@@ -66,11 +66,9 @@ def test_a_triangular_system_ends_after_as_many_steps_as_coordinates() -> None:
 @pytest.mark.parametrize("step", [0.3, 1.0, 1.5])
 def test_the_error_shrinks_by_1_minus_step(step: float) -> None:
     """Theorem 2, on a function that is linear: the residual goes down as |1 − α|ⁿ exactly."""
-    bijection = Composed(3.0 * Identity(), (1,)).double()
-    system = bijection.system()
-    far = replace(system, start=lambda z: torch.zeros_like(z))
+    system = Composed(3.0 * Identity(), (1,)).double().system()
     solution = FixedPoint(step=step, max_steps=6, tolerance=0, keep_trace=True).solve(
-        far, torch.ones(1, 1, dtype=torch.float64)
+        replace(system, start=lambda z: torch.zeros_like(z)), torch.ones(1, 1, dtype=torch.float64)
     )
     expected = torch.tensor([abs(1 - step) ** n for n in range(7)], dtype=torch.float64)
     torch.testing.assert_close(solution.trace[:, 0], expected, rtol=1e-9, atol=1e-12)
@@ -170,7 +168,6 @@ def test_damped_steps_of_one_entry(sign: float) -> None:
 @torch.no_grad()
 def test_auto_counts_the_steps_of_channel_blocks() -> None:
     layer = away_from_zero(MintLayer(3, 4, (5, 5)), 1)
-    z = layer(torch.randn(4, 3, 5, 5))[0]
-    found = layer.solve(z)
+    found = layer.solve(layer(torch.randn(4, 3, 5, 5))[0])
     assert bool(found.converged.all()) and int(found.steps.min()) >= 2
     assert bool((found.evaluations == found.steps + 1).all())

@@ -37,8 +37,7 @@ def _steep() -> mn.Bijection:
 )
 def test_targets_outside_of_the_image_are_refused_at_once(make, z, solver, raises_with) -> None:
     bijection, target = make(), torch.tensor([z])
-    solution = bijection.solve(target, solver)
-    assert solution.status.tolist() == [mn.Status.NO_PREIMAGE]
+    assert bijection.solve(target, solver).status.tolist() == [mn.Status.NO_PREIMAGE]
     with raises_with(mn.InversionError, "Entry (0,) of sample 0", "lie between"):
         bijection.inverse(target, solver)
 

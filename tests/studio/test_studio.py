@@ -182,8 +182,7 @@ def test_restore(page: Any) -> None:
     page.mouse.up()
     page.wait_for_timeout(1000)
     page.click("#complete")
-    words = _says(page, "pixels completed")
-    assert 0 < int(words.split()[0]) < 64
+    assert 0 < int(_says(page, "pixels completed").split()[0]) < 64
     _picture(page, "Their mean")
     _picture(page, "Where they differ")
 

@@ -36,8 +36,7 @@ def test_loss_and_figures():
         smooth = 0.8 * nats - 0.2 * log_probs.mean(1) if training else nats
         torch.testing.assert_close(measured["nats"], nats)
         torch.testing.assert_close(measured["loss"], smooth)
-        wrong = log_probs.argmax(1) != batch.labels
-        assert torch.equal(measured["error"], wrong.float())
+        assert torch.equal(measured["error"], (log_probs.argmax(1) != batch.labels).float())
 
 
 def test_augmentations_are_for_training_alone(tmp_path, tiny, monkeypatch):

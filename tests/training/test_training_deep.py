@@ -30,10 +30,8 @@ def test_train_resume_and_evaluate(labels: bool, tmp_path: Path) -> None:
     # The schedule of three steps is not that of six: the runs differ, and both are sound.
     test = load("digits", "test").first(40)
     for flow in (whole, parts):
-        mean, tight = (
-            evaluate(flow, test, draws=3, bound=bound).bits_per_dim
-            for bound in ("mean", "importance")
-        )
+        bounds = ("mean", "importance")
+        mean, tight = (evaluate(flow, test, draws=3, bound=b).bits_per_dim for b in bounds)
         assert tight < mean < 5
     if labels:
         assert whole.classify(test.images).shape == (40, 10)
@@ -46,10 +44,8 @@ def test_a_fresh_model_is_started_from_the_images(tmp_path: Path) -> None:
     fresh = Flow(Flow.load(tmp_path / "run").net.config, None, 17)
     images = load("digits", "test").images[:50]
     with torch.no_grad():
-        started, plain = (
-            float(flow.bits_per_dim(images).mean())
-            for flow in (Flow.load(tmp_path / "run"), fresh.eval())
-        )
+        flows = Flow.load(tmp_path / "run"), fresh.eval()
+        started, plain = (float(flow.bits_per_dim(images).mean()) for flow in flows)
     assert started < plain - 0.1
 
 

@@ -35,8 +35,7 @@ def test_two_machines_match_one(tmp_path):
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "NODE_RANK": rank}
         environment = {**os.environ, **place, "LOCAL_RANK": "0"}
         machines.append(start(environment, run=str(tmp_path / "two"), nodes=2, **BATCH))
-    one = finish(start(run=str(tmp_path / "one"), **BATCH))
-    compare(tmp_path, one, finish(machines[0]))
+    compare(tmp_path, finish(start(run=str(tmp_path / "one"), **BATCH)), finish(machines[0]))
     out, err = machines[1].communicate(timeout=100)
     assert machines[1].returncode == 0, err
     assert "{" not in out
@@ -70,8 +69,7 @@ def test_two_processes_stop_at_the_same_step(tmp_path):
     process.send_signal(signal.SIGINT)  # the other one learns of it
     _, err = process.communicate(timeout=100)
     assert "is saved, and --resume goes on" in err
-    step = state(tmp_path / "run")["step"]
-    options["max_steps"] = step + 2
+    options["max_steps"] = state(tmp_path / "run")["step"] + 2
     with pytest.raises(AssertionError, match="extended, not shortened"):
         finish(start(run=str(tmp_path / "run"), resume=True, **options))
 
@@ -79,8 +77,7 @@ def test_two_processes_stop_at_the_same_step(tmp_path):
 def test_evaluation_on_two_processes(tmp_path, tiny):
     tiny(tmp_path / "run", max_steps=2)
     figures = finish(start(do="evaluate", model=str(tmp_path / "run"), devices="2"))
-    images = load("digits", "test").images
-    bits = Flow.load(tmp_path / "run").bits_per_dim(images).detach().double()
+    bits = Flow.load(tmp_path / "run").bits_per_dim(load("digits", "test").images).detach().double()
     assert figures["images"] == 360
     assert figures["bits_per_dim"] == pytest.approx(float(bits.mean()), abs=1e-6)
 

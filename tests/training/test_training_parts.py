@@ -167,8 +167,7 @@ def test_shares_never_run_backwards(monkeypatch, capsys):
     told = Progress(Console())("there and back")
     for done, total in ((1, 4), (3, 4), (4, 4), (1, 429), (200, 429)):
         told(done, total)
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.partition("  ")[0] for line in lines] == [
+    assert [line.partition("  ")[0] for line in capsys.readouterr().out.splitlines()] == [
         "there and back",
         *("there and back: 25%", "there and back: 75%"),
         *("there and back, part 2: 0%", "there and back, part 2: 47%"),

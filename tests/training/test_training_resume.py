@@ -130,8 +130,7 @@ def test_resume_begins_where_there_is_nothing_and_leaves_what_is_finished(tmp_pa
     [({"max_steps": 14}, 14), ({"epochs": 2}, 2 * 13), ({"epochs": 4, "max_steps": 20}, 20)],
 )
 def test_a_finished_run_can_be_extended(tmp_path, tiny, monkeypatch, longer, steps):
-    options = {"batch_size": 100, "epochs": 3, "max_steps": 10}
-    tiny(tmp_path / "run", **options)
+    tiny(tmp_path / "run", batch_size=100, epochs=3, max_steps=10)
     given = {"batch_size": 100, "epochs": None, "max_steps": None, **longer}
     figures = tiny(tmp_path / "run", resume=True, **given)
     assert (figures["resumed_from"], figures["steps"], figures["finished"]) == (10, steps, True)

@@ -157,8 +157,7 @@ def test_the_path_on_a_gpu(monkeypatch, kind, precision, capability, plain, word
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
     monkeypatch.setattr("mintnet.training.devices.has_triton", lambda: True)
-    expected = "bf16" if capability >= (8, 0) else "float32"
-    assert chosen_precision("auto", Devices()) == expected
+    assert chosen_precision("auto", Devices()) == ("bf16" if capability >= (8, 0) else "float32")
     flow = Flow(MintNetConfig((1, 4, 4), pairs=(1,), filters=(2,), activation=kind))
     path, reason = fast_path(DensityTask(flow), precision, Devices(), plain)
     assert words in reason

@@ -75,8 +75,7 @@ class Path:
 class Explainer:
     """Answers questions about pictures (C, H, W) uint8, with copies of a classifier.
 
-    Inverses and figures are computed in float64. ``rounds`` is the most Gauss-Newton steps between
-    two pictures of a path.
+    Inverses and figures are in float64. ``rounds``: the most Gauss-Newton steps to a next picture.
 
     Examples:
         >>> explainer = Explainer(Classifier.preset("digits").eval(), rounds=3)
@@ -135,8 +134,7 @@ class Explainer:
         goals = [(x, (begin * (1 - 2 * share)).expand(len(rows))) for share in shares]
         places = self._search(x, rows, 2 * abs(float(begin)), goals, equal=1)
         note = "the least change of pixels that moves the logits of the two classes past each other"
-        steps = self._invert(places, x, shares)
-        return Path(f"The way to class {label}", note, start, steps)
+        return Path(f"The way to class {label}", note, start, self._invert(places, x, shares))
 
     def _begin(self, image: Tensor) -> tuple[Tensor, Shown]:
         """The picture as it enters the classifier, and as the first of a path."""
@@ -211,10 +209,7 @@ class Explainer:
     def _step(
         self, x: Tensor, wish: Tensor, slopes: Tensor, left: Tensor, mu: float, damping: float
     ) -> Tensor:
-        """The Gauss-Newton step, with pixels held that would leave their range.
-
-        Of two changes that do the same to the logits, the smoother is taken.
-        """
+        """The Gauss-Newton step within the range of pixels; of equal changes the smoother one."""
         free, step = torch.ones_like(x), torch.zeros_like(x)
         eye = torch.eye(len(slopes), dtype=x.dtype, device=x.device)
         for _ in range(5):

@@ -84,10 +84,7 @@ def overview(
     solver: Solver | None = None,
     stage: Stage = lambda _: lambda done, total: None,
 ) -> Overview:
-    """Measure a model on test images, with labels for a classifier; draw from a density model.
-
-    ``run`` is the run folder, whose metrics and grids of samples are shown too.
-    """
+    """Measure a model on test images, draw from it, and take metrics and grids of its ``run``."""
     found = Overview(title, levels=model.levels, facts=facts(model))
     if run:
         from mintnet.training import RunFolder

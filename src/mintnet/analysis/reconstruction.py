@@ -66,17 +66,13 @@ def reconstruct(
     """
     if not len(images):
         raise ValueError("expected at least one image; got none")
-    z = flow.encode(images, labels=options.get("labels"))
-    solution = flow.solve(z, solver, **options)
+    solution = flow.solve(flow.encode(images, labels=options.get("labels")), solver, **options)
     errors = pixel_error(flow, images, solution.value)
     return Reconstruction(images, flow.to_images(solution.value), errors, solution)
 
 
 def pixel_error(flow: Flow, images: Tensor, y: Tensor) -> Tensor:
-    """‖x − y‖² / D between images and pixels after the logit, both brought to [0, 1]: (N,).
-
-    An entry that is not a number counts as an error of 1, the largest there is.
-    """
+    """‖x − y‖² / D of images and pixels after the logit, in [0, 1]: (N,). NaN counts as 1."""
     difference = (images.double() + 0.5) / flow.levels - flow.pixels.invert(y.double())
     return difference.square().nan_to_num(nan=1.0).clamp(max=1.0).flatten(1).mean(1)
 
@@ -104,13 +100,8 @@ class ErrorCurve:
         return self.errors.double().clamp(min=LEAST).log().std(1, correction=0).exp().tolist()
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "divisor": 1 / self.step,
-            "images": self.errors.shape[1],
-            "iterations": list(self.iterations),
-            "error": self.centre,
-            "spread": self.spread,
-        }
+        curve = {"iterations": list(self.iterations), "error": self.centre, "spread": self.spread}
+        return {"divisor": 1 / self.step, "images": self.errors.shape[1], **curve}
 
 
 @torch.no_grad()
@@ -132,10 +123,7 @@ def error_curve(
 
 @torch.no_grad()
 def algorithm_1(flow: Flow, z: Tensor, step: float, count: int) -> Tensor:
-    """What ``count`` steps of Algorithm 1 in each layer make of z, without a check.
-
-    A layer takes fewer where no sample moves any more.
-    """
+    """z after ``count`` unchecked steps of Algorithm 1 a layer, or fewer if no sample moves."""
     solver = FixedPoint(step, allow_any_step=True)
     with true_float32():
         for layer in reversed(flow.given(flow.context(None, len(z))).leaves()):
@@ -169,11 +157,8 @@ class Verification:
         return label, float(typical(back.errors))
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            **self.reconstruction.to_dict(),
-            "layers": [asdict(row) for row in self.layers],
-            "curves": [curve.to_dict() for curve in self.curves],
-        }
+        layers, curves = map(asdict, self.layers), (curve.to_dict() for curve in self.curves)
+        return self.reconstruction.to_dict() | {"layers": list(layers), "curves": list(curves)}
 
 
 def verify(

@@ -137,18 +137,14 @@ def restore(
         samples, grey = torch.where(free, samples, image), torch.where(free, grey, image.double())
     spread, effective = torch.where(free, variance.sqrt() * flow.levels, 0.0), math.nan
     if n > 1:
-        between = means.var(0).clamp(min=1e-30)
-        ratio = (variance / between).clamp(max=count)[:, free]
+        ratio = (variance / means.var(0).clamp(min=1e-30)).clamp(max=count)[:, free]
         effective = n * float(ratio.median())
     found = samples.to(torch.uint8).cpu(), grey.cpu(), spread.cpu()
     return Restoration(*found, accepted / count, effective)
 
 
 def noisy(image: Tensor, noise: float, levels: int) -> Likelihood:
-    """log p(image | x) for Gaussian noise that was clipped to bytes, up to a constant.
-
-    Black and white stand for everything beyond.
-    """
+    """log p(image | x) + constant, of Gaussian noise; black and white stand for all beyond."""
     centre = (image + 0.5) / levels
 
     def likelihood(x: Tensor) -> Tensor:

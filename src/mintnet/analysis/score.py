@@ -48,10 +48,7 @@ FARTHEST = 38.0  # beyond it the density of a standard normal is 0 in double pre
 
 @dataclass(frozen=True)
 class Score:
-    """What `score` finds about each picture.
-
-    The maps are None if the model is not triangular, since log p is then no sum over pixels.
-    """
+    """What `score` finds about each picture; no maps where log p is no sum over pixels."""
 
     bits: Tensor  # (batch,) per dimension, the mean over the dequantization draws
     p_value: Tensor  # (batch,) the share of pictures like the references that are at least as odd
@@ -254,15 +251,12 @@ def measure(
 
 
 def _of_draw(flow: Flow, images: Tensor, index: Tensor, draw: int) -> tuple[Tensor, ...]:
-    """Nats, statistics of the code and the map for one dequantization draw.
-
-    A class-conditional model shows the map of the likeliest class; what the others add to the
-    likelihood is spread evenly over it.
-    """
+    """Nats, statistics of the code and the map for one dequantization draw."""
     x = flow.dequantize(images, 0, draw, index)
     labels = range(flow.classes) if flow.classes else [None]
     each = [_of_label(flow, x, flow.context(label, len(x))) for label in labels]
     every, codes, maps = (torch.stack(parts) for parts in zip(*each, strict=True))
+    # The map of the likeliest class; what others add to the likelihood is spread evenly over it.
     best = every.argmin(0), torch.arange(len(x), device=x.device)
     nats = math.log(len(labels)) - (-every).logsumexp(0)
     rest = (nats - every[best]) / math.prod(flow.shape[1:])
@@ -294,8 +288,7 @@ def has_map(net: Bijection) -> bool:
 def of_code(u: Tensor) -> Tensor:
     """Statistics of codes (batch, C, H, W), which are white noise under the model: (batch, 5).
 
-    log E u², E |u| / √E u², and the correlation of neighbours E uv / E u² along rows, along
-    columns and between channels.
+    log E u², E |u| / √E u², and the correlation E uv / E u² along rows, columns and channels.
     """
     square = u.square().flatten(1).mean(1).clamp(min=1e-12)
     products = u[..., 1:] * u[..., :-1], u[:, :, 1:] * u[:, :, :-1], u[:, 1:] * u[:, :-1]

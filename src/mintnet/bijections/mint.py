@@ -119,8 +119,7 @@ class MintLayer(TriangularBijection):
     def weights(self) -> tuple[Tensor, Tensor, Tensor]:
         """W¹, W², W³ as they act: masked, and W² with the signs of the constraint (Eq. 4)."""
         w1, w3 = self.weight1 * self.mask1, self.weight3 * self.mask3
-        w2 = constrained(self.weight2, w1, w3, self.channels, self.mask2)
-        return w1, w2, w3
+        return w1, constrained(self.weight2, w1, w3, self.channels, self.mask2), w3
 
     def function(self, x: Q) -> Q:
         """Eq. 2 in the calculus."""

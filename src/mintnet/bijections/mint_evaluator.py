@@ -25,8 +25,7 @@ class MintEvaluator:
         diag J = t + Σᵢ h'(v²ᵢ) Σⱼ Pᵢⱼ h'(v¹ⱼ),   P = diag(W³ᵢ) diag(W²ᵢⱼ) diag(W¹ⱼ) ≥ 0   (Eq. 3)
 
     where v¹ and v² are the arguments of h. P is made of weights alone, so that nothing of size
-    K × K × H × W is formed. The weights are as they act; ``product`` is P, (C, K, K), and t has the
-    shape (C, H, W).
+    K × K × H × W is formed. Weights are as they act; ``product`` is P, (C, K, K); t is (C, H, W).
     """
 
     weights: Triple
@@ -83,10 +82,7 @@ class MintEvaluator:
 
 
 def slope_sums(d1: Tensor, d2: Tensor, product: Tensor) -> Tensor:
-    """Σᵢ d2ᵢ Σⱼ Pᵢⱼ d1ⱼ, the part of diag J (Eq. 3) that depends on x.
-
-    Shapes: (batch, C K, H, W) twice, (C, K, K) → (batch, C, H, W).
-    """
+    """Σᵢ d2ᵢ Σⱼ Pᵢⱼ d1ⱼ of Eq. 3: (batch, C K, H, W) twice, (C, K, K) → (batch, C, H, W)."""
     copies = product.shape[:2]
     if d1.device.type == "cpu":  # with channels last in memory this is the faster order
         mixed = torch.einsum("bcjhw,cij->bcihw", d1.unflatten(1, copies), product)

@@ -2,8 +2,7 @@
 
 With the contributions of earlier levels known, each entry of a Mint layer is one increasing
 equation in its own x. Newton's method for all entries of a level is some 50 launches a step as
-operations of torch, and launches are what the time goes into; here it is one launch, and a CUDA
-graph holds the whole walk over the levels.
+operations of torch, and launches take the time; here it is one, in a CUDA graph of all levels.
 
 Import this module where it is needed: it imports Triton, which there is for GPUs alone.
 """
@@ -161,6 +160,5 @@ def _newton(
 if triton is not None:
     # Compiled for any count and address alike: an entry has the same bits in every batch.
     arrays = ["v1", "v2", "d1", "d2", "d3", "t", "target", "out"]
-    _kernel = triton.jit(
-        _newton, do_not_specialize=["count"], do_not_specialize_on_alignment=arrays
-    )
+    options = {"do_not_specialize": ["count"], "do_not_specialize_on_alignment": arrays}
+    _kernel = triton.jit(_newton, **options)

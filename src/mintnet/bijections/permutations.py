@@ -60,8 +60,7 @@ class Squeeze(Permutation):
 
     def invert(self, z: Tensor) -> Tensor:
         k, (c, h, w) = self.factor, self.event_shape
-        blocks = z.reshape(-1, k, k, c, h // k, w // k).permute(0, 3, 4, 1, 5, 2)
-        return blocks.reshape(-1, c, h, w)
+        return z.reshape(-1, k, k, c, h // k, w // k).permute(0, 3, 4, 1, 5, 2).reshape(-1, c, h, w)
 
     def extra_repr(self) -> str:
         return f"{self.factor}, {self.event_shape}"

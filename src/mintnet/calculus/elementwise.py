@@ -128,13 +128,8 @@ class Arctan(Elementwise):
         return v.arctan(), 1 / size / size
 
 
-ACTIVATIONS: dict[str, type[Elementwise]] = {
-    "elu": ELU,
-    "tanh": Tanh,
-    "sigmoid": Sigmoid,
-    "softplus": Softplus,
-    "leaky_relu": LeakyReLU,
-}
+ACTIVATIONS: dict[str, type[Elementwise]] = {"elu": ELU, "tanh": Tanh, "sigmoid": Sigmoid}
+ACTIVATIONS |= {"softplus": Softplus, "leaky_relu": LeakyReLU}
 
 
 def activation(name: str) -> Elementwise:

@@ -84,8 +84,7 @@ class Expression(Quantity):
         found: dict[Expression, None] = {}
         waiting = [self]
         while waiting:
-            node = waiting[-1]
-            missing = [source for source in node.sources if source not in found]
+            missing = [source for source in waiting[-1].sources if source not in found]
             waiting.extend(reversed(missing))
             if not missing:
                 found[waiting.pop()] = None

@@ -80,10 +80,7 @@ class Interval:
 def linear_image(
     interval: Interval, weight: Tensor, apply: Callable[[Tensor, Tensor], Tensor]
 ) -> Interval:
-    """The image of an interval under the linear map ``apply(data, weight)``.
-
-    Rounding of the sums is covered by the usual bound γ_n Σ|terms| and taken outwards.
-    """
+    """The image under the linear map ``apply(data, weight)``, widened by the bound γ_n Σ|terms|."""
     weight = weight.double()
     up, down = weight.clamp(min=0), weight.clamp(max=0)
 
@@ -125,15 +122,13 @@ def _add_down(a: Tensor, b: Tensor) -> Tensor:
     total = a + b
     part = total - a
     error = (a - (total - part)) + (b - part)
-    lower = torch.nextafter(total, torch.full_like(total, -INF))
     # A NaN error comes from infinite operands, whose sum is exact.
-    return torch.where(error < 0, lower, total)
+    return torch.where(error < 0, torch.nextafter(total, torch.full_like(total, -INF)), total)
 
 
 def _multiply_down(a: Tensor, b: Tensor) -> Tensor:
     """a · b rounded towards −∞, with 0 · ∞ = 0."""
     product = a * b
     exact = (a.abs() == 1) | (b.abs() == 1) | product.isinf()
-    lower = torch.nextafter(product, torch.full_like(product, -INF))
-    product = torch.where(exact, product, lower)
+    product = torch.where(exact, product, product.nextafter(torch.full_like(product, -INF)))
     return torch.where((a == 0) | (b == 0), 0.0, product)

@@ -40,8 +40,7 @@ def channel_mask(channels: int, kernel_size: int, upper: bool = False) -> Tensor
     check_positive(channels=channels)
     into = torch.arange(channels)[:, None, None]
     out = into[:, None]
-    earlier = into > out if upper else into < out
-    return earlier | ((into == out) & causal_taps(kernel_size, upper))
+    return (into > out if upper else into < out) | ((into == out) & causal_taps(kernel_size, upper))
 
 
 def pixel_mask(channels: int, kernel_size: int, upper: bool = False) -> Tensor:

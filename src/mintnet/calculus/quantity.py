@@ -228,10 +228,8 @@ def check_groups(linear: LinearMap, groups: int | None, shape: tuple[int, ...]) 
 def check_same_shape(first: Tensor, second: Tensor, verb: str) -> None:
     """Raise unless the two operands of a sum or product have one shape."""
     if first.shape != second.shape:
-        shapes = f"{tuple(first.shape)} and {tuple(second.shape)}"
-        raise ValueError(
-            f"cannot {verb} shapes {shapes}: both need the same copies of each channel"
-        )
+        got = f"{tuple(first.shape)} and {tuple(second.shape)}"
+        raise ValueError(f"cannot {verb} shapes {got}: both need the same copies of each channel")
 
 
 def _constant(value: object) -> Tensor | float:

@@ -123,6 +123,5 @@ def mix(slope: Tensor, diagonal: Tensor) -> Tensor:
     Shapes: slope (batch, groups * copies_in, ...), diagonal (groups, copies_out, copies_in).
     """
     batch, groups, copies_in = slope.shape[0], diagonal.shape[0], diagonal.shape[2]
-    pixels = math.prod(slope.shape[2:])
-    mixed = diagonal @ slope.reshape(batch, groups, copies_in, pixels)
+    mixed = diagonal @ slope.reshape(batch, groups, copies_in, math.prod(slope.shape[2:]))
     return mixed.reshape(batch, groups * diagonal.shape[1], *slope.shape[2:])

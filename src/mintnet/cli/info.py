@@ -46,10 +46,9 @@ class Info(Command, then="mintnet report {model}"):
         if layers:
             rows = [(number, name, f"{size:,}") for number, (name, size) in enumerate(layers, 1)]
             print_table(out, "Layers", ("layer", "what it is", "parameters"), rows)
-        known = {"model": self.model, "origin": origin, **about}
-        known["parameters"] = model.parameter_count()
+        known = {"origin": origin, **about, "parameters": model.parameter_count()}
         known["layers"] = [{"name": name, "parameters": size} for name, size in layers]
-        return known | extra
+        return {"model": self.model} | known | extra
 
     def _find(self) -> tuple[Model, dict[str, Any], str]:
         """The model, what was saved with it, and where it comes from."""
@@ -60,8 +59,7 @@ class Info(Command, then="mintnet report {model}"):
                 words += f"; other presets: {', '.join(RECIPES)}"
                 raise ValueError(f"the net of folder follows the size of your pictures; {words}")
             kinds: dict[str, Any] = {"classifier": Classifier, "resnet": ResNet}
-            model = kinds.get(RECIPES[name].kind, Flow).preset(name)
-            return model, {}, "preset, fresh weights"
+            return kinds.get(RECIPES[name].kind, Flow).preset(name), {}, "preset, fresh weights"
         opened = open_model(name, "cpu")
         trained = "comes with the package, trained"
         return opened.model, opened.config, trained if named else str(opened.folder)

@@ -48,9 +48,8 @@ class Score(ModelCommand, then="open {page} in a browser"):
             raise ValueError(f"--rate lies between 0 and 1; got {self.rate:g}")
         out, opened = console(), self.open()
         flow, place = opened.flow, self.out or output_place(None, f"{opened.label}-scores")
-        folder = new_folder(place)
-        places = [folder / f"scores.{kind}" for kind in ("csv", "json", "html")]
-        sheet, data, page = (output_place(place, "") for place in places)
+        folder, kinds = new_folder(place), ("csv", "json", "html")
+        sheet, data, page = (output_place(folder / f"scores.{kind}", "") for kind in kinds)
         paths = [path for given in self.pictures for path in picture_files(given)]
         if not paths:
             raise ValueError("there are no pictures to score: name files, or folders with some")

@@ -33,8 +33,7 @@ def read_table(path: Path, columns: list[str] | None = None) -> tuple[list[str],
     """The names of the columns of a CSV file and its rows; if given, of these columns alone.
 
     The first row is a header if none of its cells is a number. Commas, semicolons and tabs part
-    cells. A cell that is missing or no number is told by its row, counted as an editor counts
-    lines, and its column.
+    cells. A cell that is missing or no number is told by its column and its row, as editors count.
     """
     try:
         text = path.expanduser().read_text(encoding="utf-8-sig")

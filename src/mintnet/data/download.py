@@ -1,7 +1,6 @@
 """Getting the published files, and checking those that are there already.
 
-Nothing that exists is overwritten, and a download takes its name only when it is whole and has
-the published content.
+Nothing that exists is overwritten; a download takes its name only with the published content.
 """
 
 import tarfile
@@ -42,8 +41,7 @@ def verify(name: str, folder: str | Path) -> list[FileStatus]:
         raise ValueError(f"unknown data set {name!r} to get; expected one of {', '.join(_NAMES)}")
     base = Path(folder).expanduser()
     found = published.located(name, base) if name in published.VERSIONS else {}
-    own = base if base.name == name else base / name
-    home = next((path.parent for path in found.values() if path), own)
+    home = next((p.parent for p in found.values() if p), base if base.name == name else base / name)
     digests, ending = MNIST | CIFAR10_BINARY | CIFAR10_PYTHON, ".gz" if name == "mnist" else ""
     return [_compare(p or home / f"{n}{ending}", digests.get(n)) for n, p in found.items()]
 

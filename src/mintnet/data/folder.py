@@ -1,8 +1,7 @@
 """Any folder of pictures: cropped to the central square, resized, in colour or grey.
 
-All pictures below the folder are taken, in the order of their paths; every tenth one (10th, 20th,
-…) is a test image. Hidden files are passed over; others that are no pictures are skipped with a
-warning.
+All pictures below the folder are taken, sorted by path; every tenth one (10th, 20th, …) is a test
+image. Hidden files are passed over; others that are no pictures are skipped with a warning.
 """
 
 import logging
@@ -35,8 +34,7 @@ def load(split: str, folder: str | Path | None, size: int = SIZE, grey: bool = F
     """The pictures below ``folder``, (N, 3, size, size), or (N, 1, size, size) if ``grey``.
 
     Each is turned as its EXIF data says, laid on white where transparent, cropped to the central
-    square and resized to ``size`` with a Lanczos filter. Where all lie in subfolders, those are
-    their labels.
+    square and resized with a Lanczos filter. Where all lie in subfolders, those are their labels.
     """
     if size < 1:
         raise ValueError(f"folder: expected a size of at least 1; got {size}")

@@ -15,11 +15,8 @@ MNIST, CIFAR10_BINARY, CIFAR10_PYTHON, ARCHIVES = _md5s.values()
 OLD = ("train_32x32.npy", "valid_32x32.npy")  # ImageNet 32×32 of the papers on density models
 BOX = (*(f"train_data_batch_{k}" for k in range(1, 11)), "val_data")
 """The anti-aliased version, about 0.25 bits per dimension easier: pickles or .npz with labels."""
-VERSIONS: dict[str, tuple[Iterable[str], ...]] = {
-    "mnist": (MNIST,),
-    "cifar10": (CIFAR10_BINARY, CIFAR10_PYTHON),
-    "imagenet32": (OLD, BOX),
-}
+VERSIONS: dict[str, tuple[Iterable[str], ...]] = {"mnist": (MNIST,)}
+VERSIONS |= {"cifar10": (CIFAR10_BINARY, CIFAR10_PYTHON), "imagenet32": (OLD, BOX)}
 BELOW = {"mnist": ("MNIST/raw", "raw"), "cifar10": ("cifar-10-batches-bin", "cifar-10-batches-py")}
 DOWNLOADED = ("mnist", "cifar10")  # these can be had without registration
 LARGEST = 600_000_000  # bytes, unpacked: half more than any published file that is not mapped

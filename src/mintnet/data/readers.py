@@ -1,7 +1,4 @@
-"""Readers of MNIST, CIFAR-10 and ImageNet 32×32, each in all the forms in which it is published.
-
-Pickles are read without running what they name: arrays and plain containers only.
-"""
+"""Readers of MNIST, CIFAR-10 and ImageNet 32×32 in all published forms; no pickle runs code."""
 
 import io
 import math

@@ -71,11 +71,9 @@ class Layer:
             # What is not finite would reach coordinates on which it has no influence, as 0 · ∞.
             now = now.nan_to_num(0.0, 0.0, 0.0)
             # Solved are entries with τ(x) = y to rounding, or τ⁻¹(y) = x where slopes are steep.
-            errors = (
-                (a - b).abs() / a.abs().amax(1, keepdim=True).clamp(min=tiny)
-                for a, b in ((y, forward(x)), (now, x))
-            )
-            done, x = torch.minimum(*errors).amax(1) <= tolerance, now
+            pairs = (y, forward(x)), (now, x)
+            gaps = ((a - b).abs() / a.abs().amax(1, keepdim=True).clamp(min=tiny) for a, b in pairs)
+            done, x = torch.minimum(*gaps).amax(1) <= tolerance, now
             if bool(done.any()):
                 found[left[done]] = x[done]
                 x, y, left = x[~done], y[~done], left[~done]
@@ -98,10 +96,7 @@ def with_slope(function: Map, x: Tensor) -> tuple[Tensor, Tensor]:
 def invert(
     name: str, parts: Iterable[Map], forward: Callable[[Tensor], tuple[Tensor, Any]], z: Tensor
 ) -> tuple[Tensor, Any]:
-    """x for z, (batch, D), by the inverses of all parts, and what ``forward(x)`` gives beside z.
-
-    Raises `InversionError` if a sample does not come back to its z.
-    """
+    """x for z, (batch, D), by the inverses of all parts, verified, and what ``forward`` adds."""
     if z.dtype not in TOLERANCES:
         raise ValueError(f"samples are verified in float32 or float64; got {z.dtype}")
     with true_float32():

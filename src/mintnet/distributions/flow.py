@@ -20,10 +20,7 @@ Shape = torch.Size | list[int] | tuple[int, ...]
 
 
 class _Pixels(BijectionTransform):
-    """The map of the pixels with its formula as the inverse, which is not verified.
-
-    No float32 is the logit's inverse near white, where numbers are farther apart than λ.
-    """
+    """The pixels' map, its inverse not verified: float32 is too coarse for the logit near white."""
 
     bijection: EntrywiseBijection
 
@@ -40,8 +37,7 @@ class FlowDistribution(Distribution):
         log p((v + u) / L) − D log L,
 
     a lower bound of log P(v) in expectation, with gradients in the weights. Samples are uint8.
-    Nothing can be differentiated through integers: `dequantized` is the continuous distribution
-    with `rsample`.
+    Integers have no gradients: `dequantized` is the continuous distribution with `rsample`.
 
     ``seed`` is that of u, as in ``flow.log_prob``; None takes new noise each time, from torch's
     global generator: what training wants.

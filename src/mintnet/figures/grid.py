@@ -45,8 +45,7 @@ def image_grid(
         raise ValueError("expected at least one image to draw; got none")
     count, _, h, w = images.shape
     columns = columns or math.ceil(math.sqrt(count))
-    rows = math.ceil(count / columns)
-    scale = max(1, round(width / (columns * w)))
+    rows, scale = math.ceil(count / columns), max(1, round(width / (columns * w)))
     gap, h, w = max(2, scale // 2), h * scale, w * scale
     bright = (images.cpu().to(torch.float64) * (255 / (levels - 1))).round().to(torch.uint8)
     large = bright.repeat_interleave(scale, 2).repeat_interleave(scale, 3).expand(-1, 3, -1, -1)

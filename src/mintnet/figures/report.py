@@ -145,13 +145,9 @@ def _page(name: str, **content: Any) -> str:
     """A template of this folder, filled."""
     import jinja2
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    options: Any = {"trim_blocks": True, "lstrip_blocks": True, "undefined": jinja2.StrictUndefined}
+    environment = jinja2.Environment(loader=loader, autoescape=True, **options)
     return environment.get_template(name).render(**content)
 
 

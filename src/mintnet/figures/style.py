@@ -48,8 +48,7 @@ def styled_figure(theme: Theme, size: tuple[float, float]) -> Iterator["Figure"]
 
 def saved(figure: "Figure", kind: str = "png", dpi: int = 110, **options: Any) -> bytes:
     """The bytes of a figure's file, the same for the same data."""
-    buffer = io.BytesIO()
-    metadata = {"Date": None} if kind == "svg" else None
+    buffer, metadata = io.BytesIO(), {"Date": None} if kind == "svg" else None
     figure.savefig(buffer, format=kind, dpi=dpi, metadata=metadata, **options)
     return buffer.getvalue()
 

@@ -14,12 +14,8 @@ from mintnet.calculus.masks import check_positive
 from mintnet.flows.couplings import AffineLayer, check_shape, set_to_zero
 from mintnet.solvers import Evaluate
 
-DIRECTIONS = {
-    "down": Ordering(False, "row"),
-    "up": Ordering(True, "row"),
-    "right": Ordering(False, "column"),
-    "left": Ordering(True, "column"),
-}
+DIRECTIONS = {"down": Ordering(False, "row"), "up": Ordering(True, "row")}
+DIRECTIONS |= {"right": Ordering(False, "column"), "left": Ordering(True, "column")}
 
 
 class MAF(AffineLayer):

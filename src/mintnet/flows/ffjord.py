@@ -26,8 +26,7 @@ class Velocity(nn.Module):
         self.middle, self.last = layer(shape, hidden, hidden), layer(shape, hidden, shape[0])
 
     def forward(self, t: Tensor | float, x: Tensor) -> Tensor:
-        clock = torch.ones_like(x[:, :1]) * t
-        v = torch.tanh(self.first(torch.cat((x, clock), 1)))
+        v = torch.tanh(self.first(torch.cat((x, torch.ones_like(x[:, :1]) * t), 1)))
         return self.last(torch.tanh(self.middle(v)))  # type: ignore[no-any-return]
 
 

@@ -60,8 +60,7 @@ class EmergingFactor(TriangularBijection):
         return self.sign if self.log_scale is None else self.sign * self.log_scale.exp()
 
     def linear_map(self) -> Convolution:
-        radius = self.kernel_size // 2
-        own = torch.zeros_like(self.weight)
+        radius, own = self.kernel_size // 2, torch.zeros_like(self.weight)
         own[:, :, radius, radius] = torch.diag(self.diagonal)
         weight = self.weight * self.mask + own
         return Convolution(weight, self.bias, self.event_shape[0], self.ordering)
@@ -79,10 +78,8 @@ class EmergingFactor(TriangularBijection):
 
 def emerging_convolution(channels: int, size: tuple[int, int], kernel_size: int = 3) -> Chain:
     """A lower factor, then an upper one: together they see everything around a pixel."""
-    return Chain(
-        EmergingFactor(channels, size, kernel_size, upper=False, unit=True, bias=False),
-        EmergingFactor(channels, size, kernel_size, upper=True),
-    )
+    lower = EmergingFactor(channels, size, kernel_size, unit=True, bias=False)
+    return Chain(lower, EmergingFactor(channels, size, kernel_size, upper=True))
 
 
 def invertible_1x1(channels: int, size: tuple[int, int]) -> Chain:

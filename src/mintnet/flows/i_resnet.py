@@ -39,8 +39,7 @@ class SpectralLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         weight = self.weight / torch.clamp(self.norm() / self.coefficient, min=1)
-        bias = self.bias if x.dim() == 2 else self.bias[:, None, None]
-        return self._image(x, weight) + bias
+        return self._image(x, weight) + (self.bias if x.dim() == 2 else self.bias[:, None, None])
 
     def norm(self) -> Tensor:
         """‖W‖ for the weights as they are, differentiable in them."""
@@ -70,9 +69,8 @@ class SpectralLinear(nn.Module):
         self._iterate(1)
         now = self._gain()
         for _ in range(200):
-            last = now
             self._iterate(10)
-            now = self._gain()
+            last, now = now, self._gain()
             if abs(now - last) <= enough * now:
                 break
 
@@ -128,13 +126,9 @@ class IResNetBlock(Bijection):
         self.event_shape = tuple(shape)
         self.coefficient, self.terms, self.probes = coefficient, terms, probes
         inside = (hidden, *shape[1:])
-        self.g = nn.Sequential(
-            SpectralLinear(shape, hidden, 3, coefficient),
-            nn.ELU(),
-            SpectralLinear(inside, hidden, 1, coefficient),
-            nn.ELU(),
-            SpectralLinear(inside, shape[0], 3, coefficient),
-        )
+        sizes = (shape, hidden, 3), (inside, hidden, 1), (inside, shape[0], 3)
+        first, middle, last = (SpectralLinear(*size, coefficient) for size in sizes)
+        self.g = nn.Sequential(first, nn.ELU(), middle, nn.ELU(), last)
 
     def transform(self, x: Tensor) -> tuple[Tensor, Tensor]:
         wanted = torch.is_grad_enabled()
@@ -145,8 +139,7 @@ class IResNetBlock(Bijection):
                 v = w = torch.randn_like(at)
                 for k in range(1, self.terms + 1):
                     (w,) = torch.autograd.grad(g, at, w, create_graph=wanted, retain_graph=True)
-                    trace = (w * v).flatten(1).sum(1)
-                    log_det = log_det - (-1) ** k * trace / k / self.probes
+                    log_det = log_det - (-1) ** k * (w * v).flatten(1).sum(1) / k / self.probes
         return (x + g, log_det) if wanted else (x + g.detach(), log_det.detach())
 
     @torch.no_grad()

@@ -17,13 +17,11 @@ Progress = Callable[[int, int], None]  # called with how much is done and how mu
 
 
 class Solving(TypedDict, total=False):
-    """Labels of a class-conditional model; how many samples are solved at once (by memory if not
-    given); what is called with the numbers of layers solved and to solve, over all batches.
-    """
+    """Options of inverses."""
 
-    labels: Labels
-    batch_size: int | None
-    progress: Progress | None
+    labels: Labels  # of a class-conditional model
+    batch_size: int | None  # samples solved at once; by memory if not given
+    progress: Progress | None  # called with layers solved and to solve, over all batches
 
 
 class Reporting(Solver):

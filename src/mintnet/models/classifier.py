@@ -160,11 +160,8 @@ PIXELS = {
     "cifar10": Pixels((3, 32, 32), 256, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
 }
 
-CLASSIFIERS = {
-    "digits": ClassifierConfig(width=8, pairs=(2, 2), filters=(1, 1)),
-    "mnist": ClassifierConfig(),
-    "cifar10": ClassifierConfig(),
-}
+CLASSIFIERS = {"digits": ClassifierConfig(width=8, pairs=(2, 2), filters=(1, 1))}
+CLASSIFIERS |= {"mnist": ClassifierConfig(), "cifar10": ClassifierConfig()}
 
 
 class Classifier(ImageClassifier):
@@ -198,8 +195,7 @@ class Classifier(ImageClassifier):
                 parts += [BatchNorm(c), MintLayer(c, filters, shape[1:], upper, *form)]
             return parts
 
-        padded = config.width, *pixels.shape[1:]
-        self.chain = Chain(*in_stages(padded, len(config.pairs), layers))
+        self.chain = Chain(*in_stages((config.width, *pixels.shape[1:]), len(config.pairs), layers))
         c, h, w = self.layers()[-1].event_shape
         self.feature_shape: Shape = (c, h, w)
         self.linear = nn.Linear(c, classes)

@@ -47,9 +47,8 @@ def fast_transform(
     """z and log |det J| of a chain of Mint layers with ELU, mixture layers, squeezes, couplings."""
     if reason := why_not_fast(bijection):
         raise ValueError(reason)
-    leaves = bijection.leaves()
+    leaves, total = bijection.leaves(), x.new_zeros(len(x))
     weights = _prepared_layers(leaves, dtype, compiled)
-    total = x.new_zeros(len(x))
     for part in leaves:
         if isinstance(part, MintLayer):
             form = part.filters, part.kernel_size, part.ordering.upper
@@ -138,8 +137,7 @@ def mint_layer(x: Tensor, weights: Prepared, filters: int, size: int, upper: boo
     y, v1, v2 = _eq2(x, weights, size, upper, "elu")
     channels, t = x.shape[1], weights.t
     d1, d2 = v1.clamp(max=0).exp(), v2.clamp(max=0).exp()
-    mixed = d1.permute(0, 2, 3, 1) @ weights.product.mT
-    terms = d2.permute(0, 2, 3, 1).float() * mixed.float()
+    terms = d2.permute(0, 2, 3, 1).float() * (d1.permute(0, 2, 3, 1) @ weights.product.mT).float()
     copies = terms[..., : channels * filters].unflatten(-1, (channels, filters))
     return y, (t.permute(1, 2, 0) + copies.sum(-1)).log().flatten(1).sum(1)
 
@@ -192,8 +190,7 @@ def prepared(
     group = torch.arange(width, device=w2.device) // (width // channels)
     same = group[:, None] == group[None, :]
     # Eq. 4: only centre taps between copies of one channel change, and of those the sign.
-    own1 = _own(w1[..., radius, radius].mT)
-    own3 = _own(w3[..., radius, radius])
+    own1, own3 = _own(w1[..., radius, radius].mT), _own(w3[..., radius, radius])
     sign = own3.sign()[:, :, None] * own1.sign()[:, None, :]
     centre = torch.arange(size * size, device=w2.device) == size * size // 2
     constrained = same[:, :, None, None] & centre.view(size, size)
@@ -228,8 +225,7 @@ def coupling_layer(x: Tensor, coupling: RealNVPCoupling, dtype: torch.dtype) -> 
     raw, shift = found.to(x.dtype).chunk(2, 1)
     log_scale = half.log_gain[:, None, None] + 2.0 * torch.tanh(0.5 * raw)
     moved = (moved + shift) * log_scale.exp()
-    y = torch.cat([moved, read] if upper else [read, moved], 1)
-    return y, log_scale.flatten(1).sum(1)
+    return torch.cat([moved, read] if upper else [read, moved], 1), log_scale.flatten(1).sum(1)
 
 
 def seen_taps(channels: int, size: int, upper: bool) -> range:

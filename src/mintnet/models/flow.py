@@ -268,10 +268,7 @@ class Flow(Model):
         self.scores = Reference.of(self, images, draws).tensors()
 
     def restore(self, image: Tensor, mask: Tensor | None = None, **options: Any) -> "Restoration":
-        """Posterior samples of a picture with something hidden, see `analysis.restore.restore`.
-
-        Options: ``noise``, ``zoom``, ``n``, ``seed``, ``steps``, ``labels`` and ``progress``.
-        """
+        """Posterior samples of a picture with something hidden, see `analysis.restore.restore`."""
         from mintnet.analysis.restore import restore
 
         return restore(self, image, mask, **options)

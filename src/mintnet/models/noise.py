@@ -54,17 +54,14 @@ def _scramble(x: Tensor) -> Tensor:
 
 
 class Normal:
-    """N(0, 1), entry by entry.
-
-    What needs Gaussian codes (a temperature, the interpolation of the paper) goes through
-    `to_normal`, the increasing map that makes z standard normal, and its inverse `from_normal`.
-    """
+    """N(0, 1), entry by entry."""
 
     def log_prob(self, z: Tensor) -> Tensor:
         """The log-density of each entry, of the shape of z."""
         return -0.5 * (z * z + math.log(2 * math.pi))
 
     def to_normal(self, z: Tensor) -> Tensor:
+        """The increasing map that makes z standard normal, for temperatures and interpolation."""
         return z
 
     def from_normal(self, u: Tensor) -> Tensor:

@@ -44,9 +44,8 @@ def export_onnx(
     """Write the model as ONNX, with any batch size; gives the largest relative errors.
 
     onnxruntime computes the ``images``, uint8 (batch, C, H, W), all at once and the first alone.
-    It has to agree with torch in float64 for each of them: log p to 1e-5 of itself, and z, as a
-    vector, to 1e-5 of its length; otherwise ValueError is raised and no file is left. ``stage`` is
-    told what begins.
+    It has to agree with torch in float64 for each: log p to 1e-5 of itself, and z, as a vector, to
+    1e-5 of its length; else ValueError is raised and no file is left. ``stage`` hears what begins.
     """
     stage("turning the model into a graph")
     flow = copy.deepcopy(flow).cpu().float().eval().requires_grad_(False)

@@ -54,11 +54,9 @@ def locate(name: str | Path) -> Path:
     if is_hub_name(name):
         return fetch(str(name))
     empty = f"{path} holds no model: there is no {CONFIG} in it"
-    raise ModelFileError(
-        f"{empty if path.is_dir() else f'no model {name}'}: expected a run folder, a saved model "
-        f"folder, the name of a shipped model ({', '.join(SHIPPED)}) or user/model of the hub"
-        + did_you_mean(str(name), SHIPPED)
-    )
+    what = f"{empty if path.is_dir() else f'no model {name}'}: expected a run folder"
+    kinds = f"the name of a shipped model ({', '.join(SHIPPED)}) or user/model of the hub"
+    raise ModelFileError(f"{what}, a saved model folder, {kinds}{did_you_mean(str(name), SHIPPED)}")
 
 
 def shipped(name: str, kind: str) -> Path:
@@ -84,9 +82,8 @@ def read_config(folder: str | Path) -> dict[str, Any]:
     """The configuration of a saved model."""
     config: dict[str, Any] = read_json(Path(folder, CONFIG), SAVED, ModelFileError)
     if isinstance(data := config.get("data"), dict):
-        names = dict.fromkeys(("name", "folder", "version"), str | None)
         try:
-            check(data, names, "data")
+            check(data, dict.fromkeys(("name", "folder", "version"), str | None), "data")
         except ValueError as error:
             raise ModelFileError(f"{Path(folder, CONFIG)}: {error}") from error
     return config
@@ -114,10 +111,8 @@ def load_weights(folder: str | Path, model: nn.Module) -> None:
                 model.double()  # a model keeps its precision; half precision is for storage alone
             own, unlike = model.state_dict(), f"{path} does not fit {CONFIG}"
             if different := sorted(own.keys() ^ stored.keys()):
-                count = f"{len(different)} tensors differ in name"
-                raise ModelFileError(
-                    f"{unlike}: {count}, the first is {different[0]}; or an earlier version made it"
-                )
+                names = f"{len(different)} tensors differ in name, the first is {different[0]}"
+                raise ModelFileError(f"{unlike}: {names}; or an earlier version made it")
             for name, tensor in own.items():
                 mask, kinds = masks.get(name), OTHERS.get(tensor.dtype, FLOATS)
                 shape = [int(mask.sum())] if mask is not None else list(tensor.shape)
@@ -205,8 +200,8 @@ def save_grid(path: Path, images: Tensor, levels: int, side: int = 32) -> None:
     canvas = Image.new("RGB", size, "grey")
     bright = (images.cpu() * (255 / (levels - 1))).round().byte().expand(-1, 3, -1, -1)
     for k, image in enumerate(bright.permute(0, 2, 3, 1).numpy()):
-        place = k % columns * (w + 1) + 1, k // columns * (h + 1) + 1
-        canvas.paste(Image.fromarray(image), place)
+        row, column = divmod(k, columns)
+        canvas.paste(Image.fromarray(image), (column * (w + 1) + 1, row * (h + 1) + 1))
     with whole_file(path) as part:
         canvas.resize((size[0] * scale, size[1] * scale), Image.Resampling.NEAREST).save(part)
 

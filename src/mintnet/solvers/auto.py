@@ -82,8 +82,7 @@ def _newton(cost: float | None) -> FixedPoint:
         return FixedPoint(max_steps=30, damped=True)
     steps = min(math.ceil(2 * cost), MOST_STEPS)
     # Where even the most steps cost less than the wavefront, no sample is given up before them.
-    patience = cost if steps < MOST_STEPS else None
-    return FixedPoint(max_steps=steps, damped=True, patience=patience)
+    return FixedPoint(max_steps=steps, damped=True, patience=cost if steps < MOST_STEPS else None)
 
 
 def _wavefront(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solution:
@@ -99,5 +98,4 @@ def _polish(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solution
 
 
 def _bisection(system: System, z: Tensor, scale: Tensor, value: Tensor) -> Solution | None:
-    small = z.shape[1:].numel() <= BISECTABLE
-    return Bisection()._solve(system, z, scale) if small else None
+    return Bisection()._solve(system, z, scale) if z.shape[1:].numel() <= BISECTABLE else None

@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
 Evaluate = Callable[..., tuple[Tensor, Tensor]]  # x ↦ (f(x), diag J(x)), both of the shape of x
 
-REMEDY = (
-    "Try the default solver mintnet.Auto(), float64 (layer.double()), or look at "
-    "layer.solve(z), which returns what was reached instead of raising."
-)
+REMEDY = "Try the default solver mintnet.Auto(), float64 (layer.double()), or look at "
+REMEDY += "layer.solve(z), which returns what was reached instead of raising."
 
 
 class StructureError(ValueError):

@@ -55,11 +55,10 @@ class FixedPoint(Solver):
 
     def __post_init__(self) -> None:
         if not 0 < self.step < 2 and not self.allow_any_step:
-            raise ValueError(
-                "step must lie in (0, 2), where Algorithm 1 converges locally (Theorem 2); got "
-                f"{self.step:g}. Values quoted as α = 3.5 in the paper are divisors: use "
-                "step=1/3.5. Pass allow_any_step=True to try it all the same."
-            )
+            why = "where Algorithm 1 converges locally (Theorem 2)"
+            hint = "Values quoted as α = 3.5 in the paper are divisors: use step=1/3.5. Pass "
+            hint += "allow_any_step=True to try it all the same."
+            raise ValueError(f"step must lie in (0, 2), {why}; got {self.step:g}. {hint}")
         if not isinstance(self.max_steps, int) or self.max_steps < 0:
             raise ValueError(f"max_steps is a whole number from 0 on; got {self.max_steps!r}")
         if self.tolerance is not None and not 0 <= self.tolerance < 1:
@@ -217,8 +216,8 @@ def steps_to_go(residual: Tensor) -> Tensor:
     Residuals are shares of the largest |z| and begin near 1, so that r after 3 steps means a
     factor of r^(1/3) a step. On the trained models this tells 6 steps from 20, which is enough.
     """
-    floor = 8 * torch.finfo(residual.dtype).eps
-    steps = LOOK_AT * (residual / floor).log() / -residual.log()
+    eps = torch.finfo(residual.dtype).eps
+    steps = LOOK_AT * (residual / (8 * eps)).log() / -residual.log()
     return torch.where(residual < 1, steps, float("inf"))
 
 

@@ -59,8 +59,7 @@ class LevelMap(ABC):
         """x of the entries of a level whose images are ``target``, both (A, n·B).
 
         A level has A channels with n places of B samples each; where channels share one group of
-        activations, these are all channels of its pixels. Nothing is read back to the host, so that
-        a GPU can capture it.
+        activations, these are all channels of its pixels. Nothing is read back: a GPU captures it.
         """
 
     @abstractmethod
@@ -71,8 +70,7 @@ class LevelMap(ABC):
 class LevelWalk:
     """One pass over the levels: every activation of the map is computed once, at any depth.
 
-    What convolutions see from earlier levels is known; what is left is one increasing equation for
-    each entry, which the map solves.
+    With what convolutions see from earlier levels known, the map solves an equation an entry.
     """
 
     def __init__(self, function: LevelMap, z: Tensor, context: Tensor | None = None) -> None:

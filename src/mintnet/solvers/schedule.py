@@ -38,12 +38,9 @@ def level_of(
 
 @dataclass(frozen=True)
 class Level:
-    """The entries of one level: a rectangle of A channels by n places, some of them repeated.
+    """The entries of one level: a rectangle of A channels by n places, some of them repeated."""
 
-    Channels that are busy on the same level are neighbours, so that slices of weights serve.
-    """
-
-    channels: slice
+    channels: slice  # those that are busy on one level are neighbours
     seen: slice  # the channels that linear maps may see from here
     places: Tensor  # (A, n) r · W + q; a channel of fewer entries repeats its first one
 
@@ -91,8 +88,7 @@ class Schedule:
         (seen channels, taps, copies) of a weight, (T · K,).
         """
         mask = conv_mask(self.shape[0], 1, 1, taps, self.upper, self.order, strict=True)
-        offset = torch.arange(taps) - taps // 2
-        found = []
+        offset, found = torch.arange(taps) - taps // 2, []
         for level in self.levels:
             needed = mask[level.channels, level.seen].any(0).flatten().nonzero().flatten()
             channel = torch.arange(level.seen.start, level.seen.stop)[needed // taps**2]
@@ -124,9 +120,8 @@ def schedule(
         present, counts = torch.unique_consecutive(entries // pixels, return_counts=True)
         first, last = int(present[0]), int(present[-1])
         assert last - first + 1 == len(present), "channels of a level are neighbours"
-        places = torch.nn.utils.rnn.pad_sequence(
-            list(torch.split(entries % pixels, counts.tolist())), batch_first=True, padding_value=-1
-        )
+        rows = torch.split(entries % pixels, counts.tolist())
+        places = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True, padding_value=-1)
         places = torch.where(places >= 0, places, places[:, :1])
         seen = slice(first, shape[0]) if upper else slice(0, last + 1)
         seen = slice(0, shape[0]) if order == "pixel" else seen
@@ -135,10 +130,7 @@ def schedule(
 
 
 class LevelCache:
-    """A linear map evaluated level by level for one batch, with its inputs of earlier levels kept.
-
-    The cache holds a row of B samples for each channel, place of the padded image, and copy.
-    """
+    """A linear map evaluated level by level for one batch, its inputs of earlier levels kept."""
 
     def __init__(self, linear: LinearMap, schedule: Schedule, like: Tensor) -> None:
         groups, (height, width) = schedule.shape[0], schedule.padded
@@ -149,6 +141,7 @@ class LevelCache:
         self.weight = weight.clone(memory_format=dense)  # copies, which `load` writes into
         self.diagonal = diagonal.clone(memory_format=dense)
         self.bias = None if bias is None else bias.clone(memory_format=dense)
+        # A row of B samples for each channel, place of the padded image, and copy.
         self.rows = like.new_zeros(groups * height * width * self.copies_in, self.batch)
         # Held here, since a captured graph goes on reading them when the schedule has let them go.
         self.entries = schedule.entries(self.device)

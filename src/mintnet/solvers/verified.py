@@ -150,8 +150,7 @@ def _judged(
         unit = target.abs().flatten(1).amax(1)
         zero = unit == 0
         if bool(zero.any()):
-            offset = value(torch.zeros_like(x[zero]), rows[zero])
-            unit[zero] = offset.abs().flatten(1).amax(1)
+            unit[zero] = value(torch.zeros_like(x[zero]), rows[zero]).abs().flatten(1).amax(1)
         moved = torch.zeros_like(unit)
         if z.dtype == torch.float64:
             near = filled * (1 + 2 * torch.finfo(z.dtype).eps)
@@ -166,9 +165,8 @@ def _judged(
     failure = torch.where(found.converged, doubt, found.status)
     status = torch.where(passed, int(Status.CONVERGED), failure)
     residual, unit = residual.to(found.residual.dtype), unit.to(found.unit.dtype)
-    return replace(
-        found, value=fill_failures(x, status), status=status, residual=residual, unit=unit
-    )
+    x = fill_failures(x, status)
+    return replace(found, value=x, status=status, residual=residual, unit=unit)
 
 
 def _image(value: Value, x: Tensor, rows: Tensor) -> Tensor:

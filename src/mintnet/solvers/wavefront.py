@@ -74,12 +74,10 @@ def _walk(system: System, root: Expression, z: Tensor, scale: Tensor) -> tuple[T
         own = (count, 1, places * batch)
         given = {node: cache.known_part(number) for node, cache in caches.items()}
         for node, rows in constants.items():
-            at = rows[entries].transpose(1, 2)
-            given[node] = at.repeat_interleave(batch, dim=2)
+            given[node] = rows[entries].transpose(1, 2).repeat_interleave(batch, dim=2)
         diagonals = {node: cache.diagonal[level.channels] for node, cache in caches.items()}
-        y, floor, up = (
-            f[entries].expand(-1, -1, batch).reshape(own) for f in (target, least, sign)
-        )
+        facts = target, least, sign
+        y, floor, up = (fact[entries].expand(-1, -1, batch).reshape(own) for fact in facts)
         unit = scale.repeat(places).expand(own)
 
         def evaluate(
@@ -122,8 +120,7 @@ def solve_in_turn(
 ) -> tuple[Tensor, int]:
     """x with f(x) = z, one group of entries (k,) after the other, and the evaluations of f.
 
-    An entry depends on those of earlier groups and on itself. Without ``newton`` brackets are only
-    doubled and halved, to neighbouring numbers.
+    Each depends on earlier groups and itself. Without ``newton`` brackets are halved to the last.
     """
     guess, target, evaluations = system.first(z).flatten(1), z.flatten(1), 0
     x = torch.zeros_like(guess)  # what is not solved yet must not overflow anywhere
@@ -155,10 +152,7 @@ def _evaluate(
     given: dict[Expression, Tensor],
     diagonals: Mapping[Expression, Tensor],
 ) -> dict[Expression, Value]:
-    """Value and slope of every node, as functions of x at some entries or at all of them.
-
-    ``given`` holds what the entries have beside x: the known parts of linear maps, and constants.
-    """
+    """Value and slope of every node at x; ``given``: known parts of linear maps, and constants."""
     found: dict[Expression, Value] = {}
     for node in nodes:
         part = given.get(node, node.part)
@@ -219,11 +213,10 @@ def solve_monotone(
 ) -> tuple[Tensor, int]:
     """x with f(x) = target, entry by entry, for increasing f.
 
-    A Newton step is taken where it stays inside the bracket and the last one halved the
-    residual; otherwise the bracket is halved (plain Newton can crawl between the two sides of
-    an activation's kink), or doubled outwards while it is still open. After `PATIENCE` steps
-    every other one cuts it in any case, and a very wide one is doubled outwards too. Columns
-    that are solved leave; the slow ones go on without them.
+    A Newton step is taken where it stays inside the bracket and the last one halved the residual;
+    otherwise the bracket is halved (plain Newton can crawl between the two sides of a kink), or
+    doubled outwards while it is open. After `PATIENCE` steps every other one cuts it in any case,
+    and a very wide one is doubled outwards too. Columns that are solved leave.
 
     ``least_slope`` is a lower bound of f', or 0: it closes the bracket at the first step.
     Residuals below the rounding error of numbers of the size ``scale`` count as 0.
@@ -260,8 +253,7 @@ def solve_monotone(
             break
         reach = newton.abs().nan_to_num(nan=float("inf"), posinf=float("inf"))
         stride = torch.maximum(2 * stride, torch.minimum(reach, 1 + x.abs()))
-        late = step >= PATIENCE
-        candidate = x - newton
+        late, candidate = step >= PATIENCE, x - newton
         trusted = (size <= 0.5 * last) & (candidate > low) & (candidate < high)
         middle = low + (high - low) / 2  # not finite while the bracket is open
         near = (middle - x).abs() <= stride if late else True
@@ -272,10 +264,8 @@ def solve_monotone(
         x, last = torch.where(done, x, cut), size
         if count < 0.7 * busy.numel():
             answer = best if columns is None else answer.index_copy(-1, columns, best)
-            chosen = busy.nonzero().flatten()
-            columns = chosen if columns is None else columns[chosen]
-            x, target, floor, low, high, last, best, best_size, stride = (
-                part[..., chosen]
-                for part in (x, target, floor, low, high, last, best, best_size, stride)
-            )
+            left = busy.nonzero().flatten()
+            columns = left if columns is None else columns[left]
+            old = x, target, floor, low, high, last, best, best_size, stride
+            x, target, floor, low, high, last, best, best_size, stride = (v[..., left] for v in old)
     return best if columns is None else answer.index_copy(-1, columns, best), step

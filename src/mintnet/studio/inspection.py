@@ -34,12 +34,10 @@ def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
         chosen = gr.Radio([NATS, UNUSUAL], value=NATS, label="The map shows")
         opacity = gr.Slider(0, 1, 0.6, step=0.05, label="Opacity of the map")
     with gr.Row():
-        map_picture = picture_output("The map")
-        code = picture_output("The code z")
-        back = picture_output("The way back")
+        labels = ("The map", "The code z", "The way back")
+        map_picture, code, back = map(picture_output, labels)
     outputs = [facts, overlay, map_picture, code, back]
-    inputs = [model, upload, number, chosen, opacity]
-    button.click(told(inspect, catalogue), inputs, outputs)
+    button.click(told(inspect, catalogue), [model, upload, number, chosen, opacity], outputs)
     for choice in (chosen, opacity):
         choice.change(_blended, [overlay, chosen, opacity], map_picture, show_progress="hidden")
     parts.show_code(lambda name: CODE.format(parts.opened(name)), [model])

@@ -28,8 +28,7 @@ def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
         step = gr.Slider(0.05, 1.95, 0.286, step=0.001, label="α, the step of Algorithm 1")
         layer = gr.Slider(1, 40, 1, step=1, label="Layer, counted from the picture")
     button = gr.Button("Solve this layer", variant="primary", elem_id="solve-layer")
-    status = gr.Markdown()
-    plot = picture_output("Residual against steps")
+    status, plot = gr.Markdown(), picture_output("Residual against steps")
     table_button = gr.Button("Steps that each layer needs", elem_id="all-layers")
     table = gr.Dataframe(headers=COLUMNS, label="Inversion by the default solver", wrap=True)
     inputs = [model, layer, step]
@@ -101,5 +100,4 @@ def _entering(
 
 
 def _layer_slider(catalogue: Catalogue, name: str) -> gr.Slider:
-    count = len(solved_layers(catalogue.open(name).flow))
-    return gr.Slider(1, max(2, count), 1, step=1)
+    return gr.Slider(1, max(2, len(solved_layers(catalogue.open(name).flow))), 1, step=1)

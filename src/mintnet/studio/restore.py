@@ -39,9 +39,8 @@ def build(catalogue: Catalogue, model: gr.Dropdown) -> None:
     take.click(told(_taken, catalogue), picture, editor)
     inputs, outputs = [*picture, editor, count, seed], [status, gallery, mean, spread]
     button.click(told(complete, catalogue), inputs, outputs)
-    parts.show_code(
-        lambda name, n, seed: CODE.format(parts.opened(name), n, seed or 0), [model, count, seed]
-    )
+    used = [model, count, seed]
+    parts.show_code(lambda name, n, seed: CODE.format(parts.opened(name), n, seed or 0), used)
 
 
 def complete(

@@ -83,8 +83,7 @@ def _files(images: torch.Tensor, levels: int, stem: str) -> tuple[str, str]:
 
 def _classes(catalogue: Catalogue, name: str) -> gr.Dropdown:
     classes = catalogue.open(name).flow.classes
-    choices = [BY_TURNS, *map(str, range(classes))]
-    return gr.Dropdown(choices, value=BY_TURNS, visible=classes > 0)
+    return gr.Dropdown([BY_TURNS, *map(str, range(classes))], value=BY_TURNS, visible=classes > 0)
 
 
 def _code(name: str, count: float, seed: float, temperature: float, label: str) -> str:

@@ -25,15 +25,13 @@ from mintnet.training.recipe import Recipe, data_and_kind
 
 def stream(seed: int, purpose: str) -> int:
     """A seed of its own for each use of a run's seed."""
-    digest = hashlib.sha256(f"{seed} {purpose}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 2
+    return int.from_bytes(hashlib.sha256(f"{seed} {purpose}".encode()).digest()[:8], "big") >> 2
 
 
 @lru_cache(maxsize=1)
 def permutation(seed: int, purpose: str, count: int) -> Tensor:
     """An order of so many images, (count,) int64."""
-    generator = torch.Generator().manual_seed(stream(seed, purpose))
-    return torch.randperm(count, generator=generator)
+    return torch.randperm(count, generator=torch.Generator().manual_seed(stream(seed, purpose)))
 
 
 class Order:

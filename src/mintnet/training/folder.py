@@ -116,8 +116,7 @@ class RunFolder:
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of metrics.jsonl; a last line that a kill cut short is left out.
 
-        Each has ``kind`` (``train``, ``validation``, ``left out`` or ``samples``), ``step``,
-        ``epoch`` and figures.
+        Each has ``step``, ``epoch``, figures, and a ``kind``: train, validation, left out, samples.
         """
         rows: list[dict[str, Any]] = []
         if not is_there(self.metrics_file):

@@ -227,8 +227,7 @@ class Run:
             images = self.sampler.draw(flow, self.at.seconds, self.at.step == self.total)
             if images is not None:
                 told = {"images": len(images)}
-                path = self.folder.samples / f"step_{self.at.step:07d}.png"
-                save_grid(path, images, flow.levels)
+                save_grid(self.folder.samples / f"step_{self.at.step:07d}.png", images, flow.levels)
         except InversionError as error:
             told["error"] = str(error).splitlines()[0]
         except KeyboardInterrupt:

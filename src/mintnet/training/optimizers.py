@@ -56,13 +56,10 @@ def kernels_of(model: nn.Module) -> tuple[dict[nn.Parameter, Tensor | None], lis
 
 
 def orthogonalized(matrices: Tensor) -> Tensor:
-    """About U Vᵀ for matrices U S Vᵀ of shape (n, rows, columns), by Newton-Schulz iteration.
-
-    s ↦ a s + b s³ + c s⁵, repeated, takes all of (0, 1] to about 1 (Jordan, 2024).
-    """
+    """About U Vᵀ for matrices U S Vᵀ (n, rows, columns), by Newton-Schulz steps (Jordan, 2024)."""
     if matrices.shape[-2] > matrices.shape[-1]:
         return orthogonalized(matrices.mT).mT  # the smaller square is cheaper
-    a, b, c = 3.4445, -4.7750, 2.0315
+    a, b, c = 3.4445, -4.7750, 2.0315  # s ↦ a s + b s³ + c s⁵, repeated, takes (0, 1] to about 1
     x: Tensor = matrices / (matrices.norm(dim=(-2, -1), keepdim=True) + 1e-12)
     for _ in range(5):
         square = x @ x.mT

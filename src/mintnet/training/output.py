@@ -77,10 +77,9 @@ class Sampler:
     grid_seconds: float | None = None  # what a whole grid takes, once that is known
 
     def draw(self, flow: Flow, elapsed: float, last: bool) -> Tensor | None:
-        """Samples after ``elapsed`` seconds of training, or None where there is no time for them.
+        """Samples after so many seconds of training, (≤ 64, C, H, W) uint8, None if time is short.
 
         Grids before the last take half of what all of them may, so that something is left for it.
-        Shape: (≤ 64, C, H, W), uint8.
         """
         budget = max(LEAST, SHARE * elapsed) * (1.0 if last else 0.5) - self.spent
         fits = self.grid_seconds is not None and self.grid_seconds <= budget

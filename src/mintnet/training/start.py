@@ -123,7 +123,7 @@ def _train(
 
 
 def _load(recipe: Recipe, split: str) -> ImageData:
-    name, _ = data_and_kind(recipe.preset)
+    name = data_and_kind(recipe.preset)[0]
     return load(name, split, recipe.data, size=recipe.size, grey=recipe.grey)
 
 
