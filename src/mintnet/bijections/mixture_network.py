@@ -217,7 +217,7 @@ class MixtureNetwork(nn.Module):
         if context is None or self.shifts is None:
             return None
         shifts = torch.einsum("nhf,bf->nbh", self.shifts, context.to(self.shifts.dtype))
-        return shifts.view(self.blocks, len(context), -1, self.width)
+        return shifts.reshape(self.blocks, context.shape[0], -1, self.width)
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Raw parameters, (batch, C, H, W) → (batch, C, 3·M + 1, H·W); of vectors (…, 3·M, 1)."""
