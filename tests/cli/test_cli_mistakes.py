@@ -44,6 +44,7 @@ MISTAKES = [
     (["sample", "mnits"], ["expected a run folder", "did you mean mnist?"]),
     (["evaluate", MODEL, "--draws", 0], ["--draws is at least 1; got 0"]),
     (["evaluate", "mnist-classifier", "--bound", "importance"], ["--bound", "leave them out"]),
+    (["evaluate", MODEL, "--classify"], ["no labels for --classify", "leave it out"]),
     (["verify", MODEL, "--divisors"], ["--divisors", "at least one number"]),
     (["bench", "sample", MODEL, "-n", 0], ["--count is at least 1; got 0"]),
     (["bench", "sample", MODEL, "--calls", 0], ["--calls is at least 1; got 0"]),

@@ -34,7 +34,10 @@ def test_train_resume_and_evaluate(labels: bool, tmp_path: Path) -> None:
         mean, tight = (evaluate(flow, test, draws=3, bound=b).bits_per_dim for b in bounds)
         assert tight < mean < 5
     if labels:
-        assert whole.classify(test.images).shape == (40, 10)
+        wrong = (whole.classify(test.images).argmax(1) != test.labels).double().mean()
+        found = [evaluate(whole, test, classify=True, batch_size=n) for n in (7, 40)]
+        assert found[0].label_error == found[1].label_error == pytest.approx(float(wrong))
+        assert found[0].bits_per_dim == pytest.approx(evaluate(whole, test).bits_per_dim, rel=1e-6)
     train("digits-deep", tmp_path / "more", init=str(tmp_path / "whole"), max_steps=1)
     assert Flow.load(tmp_path / "more").describe() == whole.describe()
 

@@ -115,6 +115,7 @@ class Evaluate(DataOptions, Command, then="mintnet report {model}"):
     draws: int = 1  # Dequantization draws for each image.
     bound: Literal["mean", "importance"] = "mean"
     """Mean over draws, or the tighter bound: the logarithm of the mean likelihood."""
+    classify: bool = False  # Of class-conditional models: the share of wrong labels as well.
     count: Annotated[int | None, tyro.conf.arg(aliases=["-n"])] = None
     """How many images, from the first on; all if not given."""
     seed: int = 0  # Of the dequantization noise.
@@ -129,8 +130,9 @@ class Evaluate(DataOptions, Command, then="mintnet report {model}"):
         flow = isinstance(opened.model, Flow)
         if flow and self.out is not None:
             raise ValueError("--out is for classifiers; a density model has no picture here")
-        if not flow and (self.draws, self.bound) != (1, "mean"):
-            raise ValueError(f"{self.model} has no noise for --draws and --bound; leave them out")
+        if not flow and (self.draws, self.bound, self.classify) != (1, "mean", False):
+            given = "--draws, --bound and --classify"
+            raise ValueError(f"{given} are for density models, not {self.model}; leave them out")
         if not flow:
             self.out = output_place(self.out, "evaluation.png", [".png"])
         data = self.images(opened, self.count)
@@ -140,13 +142,17 @@ class Evaluate(DataOptions, Command, then="mintnet report {model}"):
         return known | (self._density if flow else self._classifier)(opened, data, devices)
 
     def _density(self, opened: OpenModel, data: ImageData, devices: Devices) -> dict[str, Any]:
+        if self.classify and not opened.flow.classes:
+            raise ValueError(f"{self.model} has no labels for --classify; leave it out")
         options: dict[str, Any] = {"draws": self.draws, "seed": self.seed, "bound": self.bound}
-        options |= {"batch_size": self.batch_size, "devices": devices}
+        options |= {"batch_size": self.batch_size, "devices": devices, "classify": self.classify}
         result = training.evaluate(opened.flow, data, **options)
         if training.is_first_process():
             words = f"{self.model}: {result.bits_per_dim:.4f} ± {result.standard_error:.4f} bits "
             words += f"per dimension on {result.images:,} {self.split} images of {data.name}, "
             words += f"{result.draws} dequantization draw{'s' * (result.draws > 1)} each"
+            if result.label_error is not None:
+                words += f"; Bayes' rule gives {100 * result.label_error:.2f} % a wrong label"
             console().print(words, markup=False)
         with true_float32():  # as `evaluate` computes
             where = machine(torch.device("cuda" if devices.cuda else "cpu"))

@@ -144,11 +144,14 @@ class Flow(Model):
         return found.mean(0) if bound == "mean" else found.logsumexp(0) - math.log(draws)
 
     @torch.no_grad()
-    def classify(self, images: Tensor, seed: int = 0, draws: int = 1) -> Tensor:
+    def classify(
+        self, images: Tensor, seed: int = 0, draws: int = 1, index: Tensor | None = None
+    ) -> Tensor:
         """log p(label | image) by Bayes' rule with equally frequent labels, (batch, classes)."""
         if not self.classes:
             raise ValueError("this model is not class-conditional; train one with --labels")
-        return self._by_label(images, seed, draws=draws, bound="importance").log_softmax(1)
+        noise = seed, 0, index
+        return self._by_label(images, *noise, draws=draws, bound="importance").log_softmax(1)
 
     def log_prob_map(self, images: Tensor, *, labels: Labels = None, **noise: Any) -> Tensor:
         """Nats of each entry of the images, (batch, C, H, W), which sum to `log_prob`."""

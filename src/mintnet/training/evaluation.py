@@ -27,6 +27,7 @@ class Evaluation:
     draws: int
     seed: int
     bound: str = "mean"
+    label_error: float | None = None  # share of images that Bayes' rule gives a wrong label
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ def evaluate(
     *,
     draws: int = 1,
     bound: str = "mean",
+    classify: bool = False,
     seed: int = 0,
     batch_size: int = 100,
     devices: Devices | None = None,
@@ -114,8 +116,8 @@ def evaluate(
     """`Evaluation` of a flow or `Accuracy` of a classifier, in true float32 (or its float64).
 
     The noise of an image follows from seed, draw and its place: figures do not depend on the
-    batch size or the number of processes. A class-conditional flow takes the labels of the data.
-    ``bound`` is that of `Flow.log_prob`.
+    batch size or the number of processes. A class-conditional flow takes the labels of the data,
+    and with ``classify`` compares them with `Flow.classify`. ``bound`` is that of `Flow.log_prob`.
 
     Examples:
         >>> from mintnet import Classifier
@@ -130,8 +132,10 @@ def evaluate(
     if (data.shape, data.levels) != (model.shape, model.levels):
         wanted, got = (f"{one.shape} with {one.levels} levels" for one in (model, data))
         raise RunError(f"the model is one of images of shape {wanted}; {data.name} has {got}")
+    if classify and (isinstance(model, ImageClassifier) or not model.classes):
+        raise ValueError("classify is for class-conditional density models; this one has no labels")
     labels = check_labels(data, model.classes, "evaluation") if model.classes else None
-    training, width = model.training, model.classes if isinstance(model, ImageClassifier) else 1
+    training, width = model.training, model.classes if isinstance(model, ImageClassifier) else 2
     values = torch.zeros(len(data), width, dtype=torch.float64)
     with true_float32():
         fabric = make_fabric(devices or Devices())
@@ -144,14 +148,19 @@ def evaluate(
             else:
                 known = None if labels is None else fabric.to_device(labels[part])
                 options: dict[str, Any] = {"labels": known, "draws": draws, "bound": bound}
-                found = model.bits_per_dim(images, seed, 0, index, **options)[:, None]
+                bits = model.bits_per_dim(images, seed, 0, index, **options).double()
+                wrong = torch.zeros_like(bits)
+                if classify:
+                    wrong += model.classify(images, seed, draws, index).argmax(1) != known
+                found = torch.stack([bits, wrong], 1)
             values[part] = found.double().cpu()
         model.train(training)
         if fabric.world_size > 1:
             values = fabric.all_reduce(values.to(fabric.device), reduce_op="sum").cpu()  # type: ignore
     if isinstance(model, ImageClassifier) and labels is not None:
         return Accuracy(values, labels)
-    mean = float(values.mean())
+    (mean, mistakes), bits = values.mean(0).tolist(), values[:, 0]
     nats = mean * math.prod(model.shape) * math.log(2)
-    error = float(values.std()) / math.sqrt(len(data)) if len(data) > 1 else math.inf
-    return Evaluation(mean, error, nats, len(data), draws, seed, bound)
+    error = float(bits.std()) / math.sqrt(len(data)) if len(data) > 1 else math.inf
+    label_error = mistakes if classify else None
+    return Evaluation(mean, error, nats, len(data), draws, seed, bound, label_error)
