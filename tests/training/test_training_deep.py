@@ -89,9 +89,10 @@ def test_options_of_the_other_family(preset: str, options: dict, words: str, tmp
         train(preset, tmp_path / "run", max_steps=1, **options)
 
 
-def test_a_label_weight_adds_bayes_rule_of_two_labels(tmp_path: Path) -> None:
-    """Of two labels the other one is known, so that the loss can be written out."""
-    flow = away_from_zero(Flow(DeepConfig((1, 4, 4), (1,), (3,), (1,), (2,), 2), None, levels=17))
+def test_a_label_weight_adds_bayes_rule(tmp_path: Path) -> None:
+    """Of two labels the other one is known, so that loss and gradient can be written out."""
+    flow = Flow(DeepConfig((1, 4, 4), (1,), (3,), (1,), (2,), 2), None, levels=17).double()
+    away_from_zero(flow)
     images, labels = torch.arange(96).view(6, 1, 4, 4) % 17, torch.tensor([0, 1, 1, 0, 1, 0])
     batch = Batch(images.byte(), labels, torch.arange(6), 0, 0)
     plain, other = (
@@ -99,9 +100,13 @@ def test_a_label_weight_adds_bayes_rule_of_two_labels(tmp_path: Path) -> None:
     )
     found = DensityTask(flow, 0.5).measure(batch)
     torch.testing.assert_close(found["bpd"], plain["bpd"])
-    bayes = (plain["loss"] - other["loss"])[::4].exp().log1p()
-    torch.testing.assert_close((found["loss"] - plain["loss"])[::4], 0.5 * 3 * bayes)
-    assert torch.equal(found["loss"][1:4], plain["loss"][1:4])
+    expected = plain["loss"].clone()
+    expected[::4] += 0.5 * 3 * (plain["loss"] - other["loss"])[::4].exp().log1p()
+    torch.testing.assert_close(found["loss"], expected)
+    pairs = (
+        torch.autograd.grad(loss.sum(), flow.parameters()) for loss in (found["loss"], expected)
+    )
+    torch.testing.assert_close(*pairs)
     with pytest.raises(ValueError, match="give --labels"):
         train("digits-deep", tmp_path / "run", label_weight=1.0)
 

@@ -51,9 +51,10 @@ class Batch:
 class DensityTask:
     """Maximum likelihood: the loss is − log p of the dequantized image, in nats.
 
-    Of a class-conditional flow, a label weight w adds w · log(1 + p(x | other) / p(x | label)) in
-    training, with another label drawn at random: Bayes' rule for the two. Every fourth image of a
-    batch is evaluated for it, and counts four times.
+    Of a class-conditional flow, a label weight w adds − w · log p(label | x) by Bayes' rule in
+    training, for every fourth image, which counts four times. Its gradient is that of
+    (1 − p(label | x)) · log (p(x | other) / p(x | label)) with another label drawn from
+    p(other | x), so that one label more is differentiated and not all.
     """
 
     figures: tuple[str, ...] = ("bpd",)
@@ -63,29 +64,40 @@ class DensityTask:
         self.label_weight = label_weight
         self.fast: FastPath | None = None
 
+    def nats(self, x: Tensor, labels: Tensor | None) -> Tensor:
+        """− log p of dequantized images, (batch,), of those with classes given the labels."""
+        flow, context = self.model, None
+        if flow.classes and labels is not None:
+            context = F.one_hot(labels, flow.classes).to(flow.dtype)
+        net = flow.given(context)
+        fast = self.fast if flow.training else None
+        transform = partial(fast_transform, net, **fast) if fast else net.transform
+        return -flow.log_density(x, transform)  # type: ignore[no-any-return]
+
     def measure(self, batch: Batch) -> dict[str, Tensor]:
         flow, dtype = self.model, self.model.dtype  # `log_prob` would check images in each call
         noise = uniform_noise(batch.seed, batch.draw, batch.index, flow.shape, dtype)
-        x, labels, context = (batch.images.to(dtype) + noise) / flow.levels, batch.labels, None
-        judged = len(x) if flow.training and self.label_weight else 0
-        some = torch.arange(0, judged, 4, device=x.device)
-        if len(some) and labels is not None:
-            share = uniform_noise(batch.seed + 1, batch.draw, batch.index[some], (), dtype)
-            other = (labels[some] + 1 + (share * (flow.classes - 1)).long()) % flow.classes
-            x, labels = torch.cat([x, x[some]]), torch.cat([labels, other])
-        if flow.classes and labels is not None:
-            context = F.one_hot(labels, flow.classes).to(dtype)
-        net = flow.given(context)
-        transform = net.transform
-        if self.fast and flow.training:
-            transform = partial(fast_transform, net, **self.fast)
-        nats = -flow.log_density(x, transform)
-        loss, other_loss = nats.split([len(noise), len(some)])
-        bpd = loss / (flow.dimensions * math.log(2))
-        if len(some):
-            bayes = F.softplus(loss[some] - other_loss) * (len(loss) / len(some))
-            loss = loss.index_add(0, some, self.label_weight * bayes)
-        return {"loss": loss, "bpd": bpd}
+        x, labels = (batch.images.to(dtype) + noise) / flow.levels, batch.labels
+        per_bit = flow.dimensions * math.log(2)
+        if not (flow.training and self.label_weight) or labels is None:
+            loss = self.nats(x, labels)
+            return {"loss": loss, "bpd": loss / per_bit}
+        some = torch.arange(0, len(x), 4, device=x.device)
+        seen, label = x[some], labels[some, None]
+        with torch.no_grad():
+            every = torch.arange(flow.classes, device=x.device).repeat(len(some))
+            each = -self.nats(seen.repeat_interleave(flow.classes, 0), every)
+            each = each.view(-1, flow.classes)  # log p(x | label) of all labels
+            own = batch.seed + 1, batch.draw, batch.index[some]
+            share = uniform_noise(*own, each.shape[1:], dtype)
+            drawn = (each - (-share.log()).log()).scatter(1, label, -math.inf).argmax(1)
+        nats = self.nats(torch.cat([x, seen]), torch.cat([labels, drawn]))
+        loss, other = nats.split([len(x), len(some)])
+        posterior = each.log_softmax(1).gather(1, label)[:, 0]
+        gap = (1 - posterior.exp()) * (loss[some] - other)
+        bayes = (gap - gap.detach() - posterior) * (len(x) / len(some))
+        total = loss.index_add(0, some, self.label_weight * bayes)
+        return {"loss": total, "bpd": loss / per_bit}
 
 
 class ClassificationTask:
