@@ -151,7 +151,8 @@ def test_slopes_lie_within_their_proved_bounds(case: Case) -> None:
     assert bool((proof.verdict == expected).all()), proof.verdict
     for size in (0.1, 1.0, 30.0, 1e3):
         slope = bijection.evaluate(size * case.sample_input(4))[1].detach()
-        slack = 1e-9 * slope.abs()  # logarithms of a mixture far out are rounded
+        rounding = 1e-9 if "mixture" in case.name else 1e-12  # of logarithms, far out
+        slack = rounding * slope.abs()
         known = slope.isfinite()  # products of exponentials overflow
         assert bool(((slope >= proof.low - slack) | ~known).all())
         assert bool(((slope <= proof.high + slack) | ~known).all())

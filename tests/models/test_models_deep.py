@@ -33,6 +33,7 @@ def test_presets_fit_their_data(name: str) -> None:
 def test_round_trip_and_map(classes: int, order: str) -> None:
     flow = _flow(classes, order)
     labels = torch.tensor([0, 1, 2, 0, 1]) if classes else None
+    assert flow.log_prob(IMAGES[:0], labels=labels[:0] if classes else None).shape == (0,)
     assert torch.equal(flow.decode(flow.encode(IMAGES, labels=labels), labels=labels), IMAGES)
     nats = flow.double().log_prob(IMAGES, labels=labels)
     found = flow.log_prob_map(IMAGES, labels=labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,8 +108,18 @@ def test_a_label_weight_adds_bayes_rule(tmp_path: Path) -> None:
         torch.autograd.grad(loss.sum(), flow.parameters()) for loss in (found["loss"], expected)
     )
     torch.testing.assert_close(*pairs)
-    with pytest.raises(ValueError, match="give --labels"):
+    with pytest.raises(RunError, match="give --labels"):
         train("digits-deep", tmp_path / "run", label_weight=1.0)
+
+
+def test_runs_from_before_the_order_of_pixels_go_on(tmp_path: Path) -> None:
+    train("digits-deep", tmp_path / "run", max_steps=2, order="raster", **SMALL)
+    path = tmp_path / "run" / "run.json"
+    saved = json.loads(path.read_text())
+    del saved["recipe"]["order"]
+    path.write_text(json.dumps(saved))
+    train("digits-deep", tmp_path / "run", resume=True, max_steps=3)
+    assert Flow.load(tmp_path / "run").net.config.order == "raster"
 
 
 def test_labels_can_be_taught_to_a_model_without(tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ class MixtureLayer(TriangularBijection):
 
     Args:
         channels: C.
-        filters: K; the hidden width is C · K, in the order of pixels rounded up to 8.
+        filters: K; the hidden width is C · K, in the order of pixels rounded up to a multiple of 8
+            where there are several channels.
         size: (H, W), or () for vectors of C entries, whose network has masked matrices.
         blocks: residual blocks of the network.
         components: of the mixture.
@@ -146,9 +147,10 @@ class MixtureLayer(TriangularBijection):
     @property
     def name(self) -> str:
         shape = "×".join(map(str, self.event_shape))
-        order = "upper" if self.ordering.upper else "lower"
+        side = "upper" if self.ordering.upper else "lower"
+        order = "" if self.ordering.name == "raster" else f", order {self.ordering.name}"
         given = "" if self.given_context is None else ", given a context"
-        return f"{order} MixtureLayer {shape}, {self.network.extra_repr()}{given}"
+        return f"{side} MixtureLayer {shape}, {self.network.extra_repr()}{order}{given}"
 
     def extra_repr(self) -> str:
         return self.name
@@ -185,10 +187,11 @@ class MixtureMap(MonotoneMap, LevelMap):
         return [kind(m.weight * m.mask, bias, groups, self.ordering) for m, bias in pairs]
 
     def constants(self, context: Tensor | None) -> tuple[Tensor, ...]:
-        """t and r (C, 1), steps (2, C, J, 1); Q and O with their biases (C, …); shifts V c."""
+        """t and r (C, 1), steps (2, C, J, 1); P, Q, O with their biases (C, …); shifts V c."""
         network = self.layer.network
         found = [self.layer.t.reshape(-1, 1), network.reach, network.steps[..., None]]
-        for m in (network.own, network.convolutions[-1]) if self.members > 1 else ():
+        pixel = [network.shared, network.own, network.convolutions[-1]] if self.members > 1 else []
+        for m in pixel:
             parts = (m.weight * m.mask)[:, :, 0, 0], m.bias[:, None]
             found += [part.unflatten(0, (self.members, -1)) for part in parts]
         if (shifts := network.context_shifts(context)) is not None:
@@ -210,7 +213,7 @@ class MixtureMap(MonotoneMap, LevelMap):
     ) -> Tensor:
         """x of a level, (A, n·B), by ``solve`` of rows of it and of the mixtures of their entries.
 
-        The channels of a pixel are solved one after the other.
+        In the order of pixels, the channels of a pixel are solved one after the other.
         """
         network, (t, reach, steps, *more) = self.layer.network, walk.constants
         convolve, at, members = partial(walk.convolve, level), walk.channels(level), self.members
@@ -222,9 +225,9 @@ class MixtureMap(MonotoneMap, LevelMap):
         if members == 1:
             raw = convolve(len(network.convolutions) - 1, F.silu(h))
             return solve(slice(None), network.mixture(raw, prediction[:, 0], t[at], reach[at]))
-        own, own_bias, head, head_bias = more
+        shared, bias, own, own_bias, head, head_bias = more
         own_prediction = SLOW * walk.diagonal(len(walk.caches) - 1)[0]
-        hidden = h[0].unflatten(0, (members, -1)) + own_bias
+        hidden = torch.baddbmm(bias + own_bias, shared, h.expand(members, -1, -1))
         v, x = torch.zeros_like(hidden), torch.zeros_like(prediction[0])
         seen = x.new_zeros(members, steps.shape[2] + 1, x.shape[1])
         for c in range(members)[:: -1 if self.ordering.upper else 1]:

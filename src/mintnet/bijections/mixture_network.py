@@ -123,10 +123,10 @@ class MixtureNetwork(nn.Module):
     The first convolution has a bias for each row and for each column as well, so that the network
     knows where in the image it is. Beside it there is a linear prediction ℓ of each entry from its
     strict neighbours, which the network of images moves by r · d with a last output d of its own.
-    Of images, both see smooth steps s(x) = tanh(s (x − c)) of each entry beside x, with s and c
-    learned for each channel: values on one plateau, such as a black background under dequantization
-    noise, then look alike, and small differences elsewhere do not. Arguments are those of
-    `MixtureLayer`.
+    Of images, all that see x see s(x) = (x, tanh(a (x − b)), …) of each entry, with smooth steps
+    whose slopes a and centres b are learned for each channel: values on one plateau, such as a
+    black background under dequantization noise, then look alike, and small differences elsewhere do
+    not. Arguments are those of `MixtureLayer`.
     """
 
     shifts: nn.Parameter | None
@@ -164,7 +164,7 @@ class MixtureNetwork(nn.Module):
             convolutions.append(masked(groups, width, width, wide))
             convolutions.append(masked(groups, 2 * width, width, wide, 0.1))
         if self.members > 1:  # P and Q
-            convolutions.append(masked(1, channels * filters, width, point))
+            self.shared = masked(1, channels * filters, width, point)
             self.own = masked(channels, filters, seen, point, strict=True)
         convolutions.append(masked(channels, outputs, filters, point, 0.02))
         if not size:  # after the normalization, one number without a bias has its sign alone
@@ -217,7 +217,8 @@ class MixtureNetwork(nn.Module):
         if context is None or self.shifts is None:
             return None
         shifts = torch.einsum("nhf,bf->nbh", self.shifts, context.to(self.shifts.dtype))
-        return shifts.reshape(self.blocks, context.shape[0], -1, self.width)
+        groups = self.channels // self.members
+        return shifts.reshape(self.blocks, context.shape[0], groups, self.width)
 
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Raw parameters, (batch, C, H, W) → (batch, C, 3·M + 1, H·W); of vectors (…, 3·M, 1)."""
@@ -235,11 +236,12 @@ class MixtureNetwork(nn.Module):
         # Channels are last, as in the memory of the fast path: gradients then need no other layout.
         h = self.features(convolve, None if shifts is None else shifts[:, :, None], -1)
         if self.members > 1:
-            h = h + self.own(seen).movedim(1, -1).reshape(h.shape)
+            own = self.own(seen).movedim(1, -1).reshape(*h.shape[:3], -1)
+            h = own + F.linear(h, self.shared.weight[:, :, 0, 0], self.shared.bias)
         return convolve(len(self.convolutions) - 1, F.silu(h)).movedim(1, -1)
 
     def features(self, convolve: Convolve, shifts: Tensor | None, axis: int) -> Tensor:
-        """The network up to the last SiLU, on whole images or on one level of them.
+        """Normalized features n behind the last block, on whole images or on one level of them.
 
         ``axis`` is that of the features of a group; what else there is, the caller's ``convolve``
         decides. ``shifts`` has V c of each block in the same layout.
@@ -250,8 +252,7 @@ class MixtureNetwork(nn.Module):
             inside = F.silu(inside if shifts is None else inside + shifts[block])
             update, gate = convolve(2 * block + 2, inside).chunk(2, axis)
             h = h + update * torch.sigmoid(gate)
-        h = normalized(h, axis)
-        return convolve(2 * self.blocks + 1, h) if self.members > 1 else h
+        return normalized(h, axis)
 
     @torch.no_grad()
     def initialize(self, x: Tensor) -> None:
@@ -348,8 +349,8 @@ class MaskedConvolution(nn.Module):
             return F.linear(x, weight, bias)
         out, weight = len(weight), weight[:, :, self.rows]
         own = bias if bias.dim() == 1 else None
-        if x.is_cuda:  # with other numbers of channels, convolutions are several times slower
-            more, dead = -x.shape[1] % ALIGNED, -out % ALIGNED
+        more, dead = -x.shape[1] % ALIGNED, -out % ALIGNED
+        if x.is_cuda and (more or dead):  # convolutions of other widths are several times slower
             weight, x = F.pad(weight, (0, 0, 0, 0, 0, more, 0, dead)), F.pad(x, (0,) * 5 + (more,))
             own = None if own is None else F.pad(own, (0, dead))
         sides = (0, self.padding[0])

@@ -69,7 +69,7 @@ class Squeeze(Permutation):
 class Flip(Permutation):
     """Reverse all axes of a sample, which turns a lower triangular map into an upper one.
 
-    With ``axes`` only these: (−1,) is the mirror image.
+    With ``axes`` only these: (−1,) gives the mirror image, left for right.
 
     Examples:
         >>> Flip()(torch.tensor([[1.0, 2.0, 3.0]]))[0]
@@ -82,6 +82,9 @@ class Flip(Permutation):
 
     def value(self, x: Tensor) -> Tensor:
         return x.flip(tuple(range(1, x.dim())) if self.axes is None else self.axes)
+
+    def extra_repr(self) -> str:
+        return "" if self.axes is None else f"axes={self.axes}"
 
     def invert(self, z: Tensor) -> Tensor:
         return self.value(z)

@@ -80,6 +80,8 @@ def build_task(
     if recipe.precision == "float64":
         model.double()
     if isinstance(model, Flow):
+        if recipe.label_weight and not model.classes:
+            raise RunError("a label weight is for a model of labels: give --labels as well")
         return DensityTask(model, recipe.label_weight)
     return ClassificationTask(model, recipe.label_smoothing)
 
@@ -134,7 +136,7 @@ def _differences(start: Model, model: Model) -> str:
 
 def pictures_config(shape: Shape, chosen: dict[str, Any]) -> DeepConfig:
     """A network for pictures of one's own: two stages, or one where a side is odd."""
-    per_stage = [len(value) for name, value in chosen.items() if name != "order"]
+    per_stage = [len(value) for value in chosen.values() if isinstance(value, tuple)]
     stages = next(iter(per_stage), 1 if shape[1] % 2 or shape[2] % 2 else 2)
     blocks, components = (2,) * stages, tuple(max(2, 8 >> k) for k in range(stages))
     sizes = (2,) * stages, _filters(shape, stages), blocks, components

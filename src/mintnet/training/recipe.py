@@ -118,8 +118,6 @@ class Recipe(Config):
     def check_more(self) -> None:
         if self.muon and self.weight_decay:
             raise ValueError("Muon has no weight decay: give --no-muon or --weight-decay 0")
-        if self.label_weight and not self.labels:
-            raise ValueError("a label weight is for a model of labels: give --labels as well")
 
     @staticmethod
     def of(preset: str, **given: Any) -> "Recipe":

@@ -165,7 +165,7 @@ def _recipe(
         raise RunError(f"{folder.path} {words} {OTHER}")
     saved = folder.read()
     try:
-        before = check(saved["recipe"], Recipe, "recipe")
+        before = check({"order": "raster"} | saved["recipe"], Recipe, "recipe")  # of older runs
     except ValueError as error:
         raise RunError(f"{folder.run_json}: {error}; {OTHER}") from error
     return before.resumed(str(folder.path), preset, **options), saved

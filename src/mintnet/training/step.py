@@ -86,9 +86,10 @@ class DensityTask:
         seen, label = x[some], labels[some, None]
         with torch.no_grad():
             every = torch.arange(flow.classes, device=x.device).repeat(len(some))
-            each = -self.nats(seen.repeat_interleave(flow.classes, 0), every)
+            copies = seen.repeat_interleave(flow.classes, 0).split(len(x)), every.split(len(x))
+            each = -torch.cat([self.nats(*part) for part in zip(*copies, strict=True)])
             each = each.view(-1, flow.classes)  # log p(x | label) of all labels
-            own = batch.seed + 1, batch.draw, batch.index[some]
+            own = stream(batch.seed, "labels"), batch.draw, batch.index[some]
             share = uniform_noise(*own, each.shape[1:], dtype)
             drawn = (each - (-share.log()).log()).scatter(1, label, -math.inf).argmax(1)
         nats = self.nats(torch.cat([x, seen]), torch.cat([labels, drawn]))
