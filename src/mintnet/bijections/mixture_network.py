@@ -236,7 +236,7 @@ class MixtureNetwork(nn.Module):
         # Channels are last, as in the memory of the fast path: gradients then need no other layout.
         h = self.features(convolve, None if shifts is None else shifts[:, :, None], -1)
         if self.members > 1:
-            own = self.own(seen).movedim(1, -1).reshape(*h.shape[:3], -1)
+            own = self.own(seen).movedim(1, -1).reshape(*h.shape[:3], self.channels * self.filters)
             h = own + F.linear(h, self.shared.weight[:, :, 0, 0], self.shared.bias)
         return convolve(len(self.convolutions) - 1, F.silu(h)).movedim(1, -1)
 

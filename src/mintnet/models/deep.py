@@ -57,7 +57,7 @@ class DeepNet(Network):
 
     In the order of pixels each layer has the mirror image of what the one before gave: a layer of
     3 × 3 kernels sees nothing above a pixel that is farther to the right than up, and the next one
-    does. In the raster order layers are lower and upper in turns.
+    does. In the raster order layers are alternately lower and upper.
     """
 
     def __init__(self, config: DeepConfig) -> None:

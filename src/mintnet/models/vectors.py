@@ -22,7 +22,7 @@ class VectorFlow(Flow):
 
         y = exp(s) ⊙ (x + b),   z = net(y),   log p(x) = log q(z) + log |det ∂z/∂x|
 
-    The network has mixture layers on D = ``dimensions`` numbers, lower and upper in turns, with
+    The network has mixture layers on D = ``dimensions`` numbers, alternately lower and upper, with
     D · ``filters`` hidden units, and depends on one of ``classes`` labels if there are any.
     `log_prob` is exact; `sample` and `decode` give real numbers, each the verified inverse of its
     z, whose distribution is ``base``, logistic or normal. Shapes: (batch, D) → (batch,).
