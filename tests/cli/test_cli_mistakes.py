@@ -43,7 +43,7 @@ MISTAKES = [
     (["reconstruct", MODEL, "--data", "empty"], ["come with the package", "--data empty out"]),
     (["sample", "mnits"], ["expected a run folder", "did you mean mnist?"]),
     (["evaluate", MODEL, "--draws", 0], ["--draws is at least 1; got 0"]),
-    (["evaluate", "mnist-classifier", "--bound", "importance"], ["--bound", "leave them out"]),
+    (["evaluate", "mnist-classifier", "--bound", "importance"], ["--bound is for", "leave it out"]),
     (["evaluate", MODEL, "--classify"], ["no labels for --classify", "leave it out"]),
     (["verify", MODEL, "--divisors"], ["--divisors", "at least one number"]),
     (["bench", "sample", MODEL, "-n", 0], ["--count is at least 1; got 0"]),

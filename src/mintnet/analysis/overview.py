@@ -108,7 +108,9 @@ def _measure_flow(
     found: Overview, flow: Flow, data: ImageData, samples: int, seed: int, solver: Any, stage: Stage
 ) -> None:
     stage("bits per dimension")
-    bits = flow.bits_per_dim(data.images[:LIKELIHOOD].to(flow.device), seed).double()
+    labels = data.labels[:LIKELIHOOD].to(flow.device) if data.labels is not None else None
+    given = {"labels": labels if flow.classes else None}
+    bits = flow.bits_per_dim(data.images[:LIKELIHOOD].to(flow.device), seed, **given).double()
     found.bits_per_dim = float(bits.mean())
     z = flow.sample_latents(samples, seed=seed)
     found.drawn = flow.solve(z, solver, progress=stage("samples"))

@@ -79,10 +79,10 @@ class MixtureLayer(TriangularBijection):
         order: str = "raster",
     ) -> None:
         super().__init__()
-        check_positive(channels=channels, filters=filters, components=components)
+        check_positive(channels=channels, filters=filters, blocks=blocks, components=components)
         check_size(size, vectors=True)
         self.event_shape, self.filters = (channels, *size), filters
-        if order not in MASKS or (order != "raster" and not size):
+        if order not in tuple(MASKS) or (order != "raster" and not size):
             known = " or ".join(MASKS) if size else "raster, as for all vectors"
             raise ValueError(f"order: expected {known}; got {order!r}")
         self.ordering = Ordering(upper, order)

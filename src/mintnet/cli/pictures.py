@@ -181,7 +181,7 @@ class Restore(ModelCommand, then="mintnet studio {model}, to paint masks with a 
         last = [x.round().to(torch.uint8) for x in (found.mean, spread)]
         sheet = torch.stack([shown, *found.samples, *last])
         write(out, place, image_grid(sheet, flow.levels, min(len(sheet), 10)))
-        size = f"{found.effective:.0f}" if self.count > 1 else "not known of one chain"
+        size = f"{found.effective:.3g}" if self.count > 1 else "not known of one chain"
         words = f"acceptance {found.acceptance:.2f}; effective sample size {size}"
         if found.effective < self.count or not found.acceptance:
             words += ": the samples are not independent; take more --steps"

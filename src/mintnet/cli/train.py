@@ -130,9 +130,11 @@ class Evaluate(DataOptions, Command, then="mintnet report {model}"):
         flow = isinstance(opened.model, Flow)
         if flow and self.out is not None:
             raise ValueError("--out is for classifiers; a density model has no picture here")
-        if not flow and (self.draws, self.bound, self.classify) != (1, "mean", False):
-            given = "--draws, --bound and --classify"
-            raise ValueError(f"{given} are for density models, not {self.model}; leave them out")
+        noise = {"draws": self.draws != 1, "bound": self.bound != "mean", "classify": self.classify}
+        if not flow and any(noise.values()):
+            given = " and ".join(f"--{name}" for name, on in noise.items() if on)
+            words = f"and {self.model} is a classifier; leave it out"
+            raise ValueError(f"{given} is for density models, {words}")
         if not flow:
             self.out = output_place(self.out, "evaluation.png", [".png"])
         data = self.images(opened, self.count)
@@ -149,7 +151,8 @@ class Evaluate(DataOptions, Command, then="mintnet report {model}"):
         result = training.evaluate(opened.flow, data, **options)
         if training.is_first_process():
             words = f"{self.model}: {result.bits_per_dim:.4f} ± {result.standard_error:.4f} bits "
-            words += f"per dimension on {result.images:,} {self.split} images of {data.name}, "
+            words += "per dimension" + ", given the label," * bool(opened.flow.classes)
+            words += f" on {result.images:,} {self.split} images of {data.name}, "
             words += f"{result.draws} dequantization draw{'s' * (result.draws > 1)} each"
             if result.label_error is not None:
                 words += f"; Bayes' rule gives {100 * result.label_error:.2f} % a wrong label"

@@ -80,8 +80,6 @@ def build_task(
     if recipe.precision == "float64":
         model.double()
     if isinstance(model, Flow):
-        if recipe.label_weight and not model.classes:
-            raise RunError("a label weight is for a model of labels: give --labels as well")
         return DensityTask(model, recipe.label_weight)
     return ClassificationTask(model, recipe.label_smoothing)
 

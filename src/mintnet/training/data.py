@@ -106,8 +106,8 @@ def images_for(
         words = f"{model} was trained on {version}, and the files in {data} are {images.name}"
         raise RunError(f"{words}; never mix their figures: name its folder with --data")
     known = facts.get("classes") or images.classes
-    if images.labels is None or tuple(known) == images.classes:
-        return images
+    if images.labels is None or images.classes in ((), tuple(known)):
+        return images  # without names, labels are numbers
     if unknown := set(images.classes).difference(known):
         raise RunError(f"{model} knows the labels {', '.join(known)}; got {', '.join(unknown)}")
     places = torch.tensor([known.index(name) for name in images.classes])

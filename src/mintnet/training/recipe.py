@@ -100,7 +100,7 @@ class Recipe(Config):
     eps: Scale = option(1e-4, "optimization", "ε of AMSGrad and Adam.")
     weight_decay: Amount = option(0.0, "optimization", "Of kernels, decoupled as in AdamW.")
     label_smoothing: Share = option(0.0, "optimization", "Share of a label spread over classes.")
-    label_weight: Amount = option(0.0, "optimization", "Of Bayes' rule, beside the likelihood.")
+    label_weight: Amount = option(0.0, "optimization", "Of Bayes' rule in the loss, with --labels.")
     ema: Share = option(0.0, "optimization", "Decay of the EMA weights, which are saved; 0: none.")
     clip: Amount = option(0.0, "optimization", "Largest norm of the gradient, in nats; 0: none.")
     precision: Precision = option("auto", "optimization", BF16)

@@ -158,6 +158,9 @@ def _recipe(
     if folder.is_empty():
         if recipe.init is not None:
             recipe = Recipe.of(preset, **{**options, **options_of_model(preset, options)})
+        if recipe.label_weight and not recipe.labels:
+            words = "give --labels as well, or leave --label-weight out"
+            raise RunError(f"a label weight is for a model of labels: {words}")
         return recipe, {}
     if not resume:
         run = folder.run_json.is_file()
