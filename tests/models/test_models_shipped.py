@@ -31,7 +31,7 @@ def test_every_shipped_model_loads_and_stays_small(name: str) -> None:
 
 
 DRAWS = {"cifar10": 10, "mnist": 10, "mnist-deep": 10}  # of the published figures
-DRAWS |= {"mnist-deep-large": 1, "cifar10-deep-small": 1}
+DRAWS |= {"mnist-deep-large": 1, "mnist-conditional": 1, "cifar10-deep-small": 1}
 
 
 @pytest.mark.parametrize(("name", "draws"), DRAWS.items())
