@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from mintnet import Auto, FixedPoint, MintLayer, MixtureLayer, Wavefront
+from mintnet.bijections.logistics import Mixture
 from mintnet.bijections.mixture import T_FLOOR, MixtureMap
-from mintnet.bijections.mixture_network import Mixture
 from mintnet.solvers.levels import LevelWalk
 from mintnet.solvers.schedule import LevelCache
 from registry import away_from_zero

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from mintnet.bijections import mixture_kernel
+from mintnet.bijections.logistics import Mixture
 from mintnet.bijections.mixture_kernel import ROWS, can_invert, invert_on_gpu
-from mintnet.bijections.mixture_network import Mixture
 
 triton = pytest.importorskip("triton")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

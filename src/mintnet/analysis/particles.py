@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from torch.special import ndtr, ndtri
 
 from mintnet.bijections import MixtureLayer
+from mintnet.bijections.logistics import Mixture
 from mintnet.bijections.mixture import MixtureMap
-from mintnet.bijections.mixture_network import Mixture
 from mintnet.models import Flow
 from mintnet.models.batches import Progress
 from mintnet.precision import true_float32

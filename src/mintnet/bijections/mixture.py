@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mintnet.bijections.logistics import Mixture
 from mintnet.bijections.mixture_network import (
     LEAST_LOG_SCALE,
     SLOW,
-    Mixture,
     MixtureNetwork,
     with_steps,
 )

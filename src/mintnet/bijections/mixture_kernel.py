@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from mintnet.bijections.mixture_network import Mixture
+    from mintnet.bijections.logistics import Mixture
 
 try:
     import triton
@@ -66,7 +66,7 @@ def invert_on_gpu(mixture: Mixture, y: Tensor) -> Tensor:
 @functools.cache
 def _builds(components: int, dtype: torch.dtype, device: torch.device) -> bool:
     """Whether the kernel runs: Triton asks for a C compiler and for not too old a GPU."""
-    from mintnet.bijections.mixture_network import Mixture
+    from mintnet.bijections.logistics import Mixture
 
     one = torch.ones(1, dtype=dtype, device=device)
     wide = one.expand(1, components)
