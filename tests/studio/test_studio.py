@@ -134,7 +134,7 @@ def test_code_does_the_same(page: Any, models: dict[str, str]) -> None:
 
 def test_class_of_a_conditional_model(page: Any, models: dict[str, str]) -> None:
     page.get_by_label("Density model").click()
-    page.get_by_role("option", name="conditional").click()
+    page.get_by_role("option", name="/conditional").click()
     page.get_by_label("Class", exact=True).click()
     page.get_by_role("option", name="2", exact=True).click()
     _draw(page, 1, 1)
