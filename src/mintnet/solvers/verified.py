@@ -7,8 +7,8 @@ A sample x is *verified* as the solution of f(x) = z if
    returned, and beside other samples than those that it was solved with;
 3. the unit is the sample's own scale max |z| however small that is, and for z = 0, which has no
    scale, it is max |f(0)|: what x has to make up for;
-4. where z is float64, f at x (1 + 2 ε), with ε = 2.2e-16, is as near to f(x): where it is not,
-   rounding alone decides whether x passes.
+4. where z is float64, f at x (1 + 2 ε), with ε = 2.2e-16, differs from f(x) by no more than that:
+   where it does, rounding alone would decide whether x passes.
 
 How x was found does not matter. Where a float32 solve does not pass, the sample is solved again in
 float64 and the result is rounded; if that does not pass either, the sample is not verified.
