@@ -44,12 +44,6 @@ strictly_earlier = partial(ca.MaskedLinear, strict=True)
 """A masked dense layer without its diagonal: each entry sees the entries before it alone."""
 
 
-def _equalize() -> mn.bijections.Equalize:
-    pixels = mn.bijections.Equalize(levels=5)
-    pixels.initialize(torch.tensor([0] * 90 + [1, 2, 2] + [4] * 20))
-    return pixels.double()
-
-
 class Coupling(ca.Function):
     """An autoregressive layer: ± exp(s(earlier)) · x + m(earlier)."""
 
@@ -274,9 +268,8 @@ def small_classifier(
     return model.eval()
 
 
-def _mixture(name: str, channels: int, upper: bool, size=(3, 3), order="raster") -> Case:
-    options = {"blocks": 2, "components": 3, "upper": upper, "order": order}
-    make = partial(mn.MixtureLayer, channels, 3, size, **options)
+def _mixture(name: str, channels: int, upper: bool, size=(3, 3), **more: object) -> Case:
+    make = partial(mn.MixtureLayer, channels, 3, size, 2, 3, upper, **more)
     return Case(f"mixture-{name}", _ready(make, 3, 1.5), (channels, *size), triangular=True)
 
 
@@ -299,7 +292,6 @@ def _cases() -> list[Case]:
         Case("act-norm-vector", lambda: _norm(mn.ActNorm), (3,)),
         unit("logit-1e-6", lambda: mn.Logit(1e-6), (1, 3, 3)),
         unit("logit-centred", lambda: mn.Logit(0.01, centre=-4.0), (1, 2, 3)),
-        unit("equalize", _equalize, (1, 2, 3)),
         unit("logit-0.05", lambda: mn.Logit(0.05), (2, 2, 3)),
         unit("rescale", mn.Rescale, (1, 2, 3)),
         _mixture("grey", 1, False),
@@ -307,6 +299,8 @@ def _cases() -> list[Case]:
         _mixture("upper", 2, True),
         _mixture("pixel", 3, False, order="pixel"),
         _mixture("pixel-upper", 2, True, order="pixel"),
+        _mixture("levels", 2, False, levels=5),
+        _mixture("levels-pixel", 3, True, order="pixel", levels=4),
         _mixture("vector", 6, False, ()),
         _mixture("vector-upper", 5, True, ()),
         Case("paired", _ready(lambda: mn.paired_mint(2, 2, (3, 3)), 2, 2.0), (2, 3, 3)),

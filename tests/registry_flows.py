@@ -45,6 +45,8 @@ def away_from_zero(module: nn.Module, seed: int = 0, gain: float = 1.0) -> nn.Mo
     """Redraw all weights with magnitudes in gain · [0.4, 1] / √fan-in and either sign."""
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in module.named_parameters():
+        if "knots" in name:  # they stay evenly spaced
+            continue
         unit = torch.rand(parameter.shape, generator=generator, dtype=torch.float64)
         sign = torch.randint(0, 2, parameter.shape, generator=generator) * 2.0 - 1
         fan_in = max(1, parameter[0].numel()) if parameter.dim() > 1 and "raw_t" not in name else 1

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mintnet import Auto, FixedPoint, MintLayer, MixtureLayer, Wavefront
+from mintnet.bijections.grey_levels import SHARE, GreyLevelMixture, seen
 from mintnet.bijections.logistics import Mixture
 from mintnet.bijections.mixture import T_FLOOR, MixtureMap
 from mintnet.solvers.levels import LevelWalk
@@ -60,11 +61,73 @@ def test_scalar_inverse(size: float, components: int) -> None:
     torch.testing.assert_close(mixtures.invert(y), x, rtol=1e-9, atol=1e-9)
 
 
+def _grey_levels(count: int, levels: int, spread: float, seed: int = 0) -> GreyLevelMixture:
+    widths = torch.rand(levels + 1, generator=torch.Generator().manual_seed(seed)).double() + 0.1
+    knots = 2 * widths.cumsum(0) / widths.sum() - 1
+    return GreyLevelMixture(*_mixtures(count, 5, spread, seed)[:4], knots)
+
+
+@pytest.mark.parametrize("levels", [1, 2, 17, 256])
+def test_densities_of_pixels_are_those_of_their_grey_levels(levels: int) -> None:
+    """Constant within a level; with the tails, the probabilities of all levels sum to one."""
+    mixtures = _grey_levels(200, levels, 2.0)
+    edges = torch.linspace(-1, 1, levels + 1, dtype=torch.float64)
+    masses = mixtures.value(edges.expand(200, -1)).sigmoid().diff()
+    outside = SHARE * 2 / (levels + 2)
+    torch.testing.assert_close(masses.sum(1), torch.full((200,), 1 - outside).double())
+    for place in (0.01, 0.5, 0.9):
+        x = (edges[:-1] + place * 2 / levels).expand(200, -1)
+        for level in range(0, levels, 5):
+            value, slope = mixtures.value_and_slope(x[:, level])
+            density = slope * value.sigmoid() * (-value).sigmoid()
+            torch.testing.assert_close(
+                density * 2 / levels, masses[:, level], rtol=1e-6, atol=1e-12
+            )
+    weight, slope, offset, centre, knots = mixtures
+    u = slope.exp() * (knots[:, None, None] - centre[:, None]) - offset  # (L + 1, count, M)
+    below = (weight.exp() * u.sigmoid()).sum(-1)
+    below[0], below[-1] = 0, 1
+    expected = (1 - SHARE) * below.diff(dim=0) + SHARE / (levels + 2)
+    torch.testing.assert_close(masses, expected.T, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("spread", [0.5, 3.0])
+@pytest.mark.parametrize("size", [0.5, 3.0, 1e4])
+def test_pixels_slopes_inverse_and_float32(spread: float, size: float) -> None:
+    mixtures = _grey_levels(500, 17, spread)
+    x = (size * torch.randn(500, dtype=torch.float64)).requires_grad_()
+    value, slope = mixtures.value_and_slope(x)
+    (expected,) = torch.autograd.grad(value.sum(), x)
+    torch.testing.assert_close(slope, expected, rtol=1e-9, atol=0)
+    back = mixtures.invert(value.detach())
+    torch.testing.assert_close(mixtures.value_and_slope(back)[0], value, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(back, x.detach(), rtol=1e-9, atol=1e-6)
+    single = GreyLevelMixture(*(part.float() for part in mixtures))
+    exact = GreyLevelMixture(*(part.double() for part in single))
+    rounded = x.detach().float()
+    found, right = single.value_and_slope(rounded)[1], exact.value_and_slope(rounded.double())[1]
+    torch.testing.assert_close(found.log().double(), right.log(), rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_knots_are_in_order_whatever_the_weights_are_and_follow_the_grey_levels() -> None:
+    layer = MixtureLayer(1, 2, (3, 3), 1, 2, levels=5)
+    layer.equalize(torch.tensor([0] * 90 + [1, 2, 2] + [4] * 20))
+    steps = layer.t_or_knots.diff()
+    assert bool((steps > 0).all()) and int(steps.argmax()) == 0
+    x = torch.linspace(-1.5, 1.5, 301)
+    assert bool((seen(x, layer.t_or_knots).diff() >= 0).all())
+    layer.raw_knots.normal_()
+    assert bool((layer.t_or_knots.diff() >= 0).all()) and layer.certify().onto
+    layer.raw_knots[2] = float("nan")
+    assert not layer.certify().injective
+
+
 def test_the_proof_holds_for_any_finite_weights() -> None:
     layer = away_from_zero(MixtureLayer(2, 3, (3, 3), 1, 2), 1, 50.0)
     proof = layer.certify()
     assert proof.onto and bool((proof.low >= T_FLOOR).all())
-    assert float(proof.high.max()) < float(layer.t.detach().max()) + math.exp(9.0) * 1.001
+    assert float(proof.high.max()) < float(layer.t_or_knots.detach().max()) + math.exp(9.0) * 1.001
     with torch.no_grad():
         layer.network.convolutions[1].weight[0, 0, 0, 0] = float("nan")
     assert not layer.certify().injective

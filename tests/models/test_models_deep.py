@@ -66,6 +66,17 @@ def test_labels_that_do_not_fit(raises_with) -> None:  # type: ignore[no-untyped
 
 
 @torch.no_grad()
+def test_the_first_layer_gives_each_grey_level_its_probability() -> None:
+    """Of one pixel nothing is lost to dequantization: all draws agree, and levels sum to one."""
+    flow = Flow(DeepConfig((1, 1, 1), (1,), (2,), (1,), (3,)), None, levels=17).double().eval()
+    away_from_zero(flow, 1)
+    every = torch.arange(17).view(-1, 1, 1, 1).byte()
+    nats = torch.stack([flow.log_prob(every, draw=draw) for draw in range(3)])
+    torch.testing.assert_close(nats[1:], nats[:1].expand(2, -1), rtol=1e-9, atol=1e-9)
+    assert float(nats[0].exp().sum()) == pytest.approx(1, abs=1e-5)
+
+
+@torch.no_grad()
 def test_the_importance_bound_is_tighter() -> None:
     flow = _flow().double()
     mean, tight = (flow.log_prob(IMAGES, draws=8, bound=bound) for bound in ("mean", "importance"))

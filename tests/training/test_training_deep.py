@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,9 +34,11 @@ def test_train_resume_and_evaluate(labels: bool, tmp_path: Path) -> None:
         mean, tight = (evaluate(flow, test, draws=3, bound=b).bits_per_dim for b in bounds)
         assert tight < mean < 5
     if labels:
+        for layer in whole.net.layers():  # as few steps teach hardly anything, labels would tie
+            torch.nn.init.normal_(layer.network.shifts)
         wrong = (whole.classify(test.images).argmax(1) != test.labels).double().mean()
         found = evaluate(whole, test, classify=True, batch_size=7)
-        assert found.label_error == pytest.approx(float(wrong), abs=0.03)  # two labels may tie
+        assert found.label_error == pytest.approx(float(wrong), abs=0.03)
         assert found.bits_per_dim == pytest.approx(evaluate(whole, test).bits_per_dim, rel=1e-6)
     train("digits-deep", tmp_path / "more", init=str(tmp_path / "whole"), max_steps=1)
     assert Flow.load(tmp_path / "more").describe() == whole.describe()
@@ -63,15 +64,6 @@ def test_what_takes_long_is_told_and_done_once(tmp_path: Path, monkeypatch, caps
     train("digits-deep", tmp_path / "run", resume=True, max_steps=3)
     monkeypatch.setattr("mintnet.training.start.build_task", pytest.fail)
     assert train("digits-deep", tmp_path / "run", resume=True)["finished"]
-
-
-def test_a_run_from_a_model_behind_other_pixels_can_be_resumed(tmp_path: Path) -> None:
-    train("digits-deep", tmp_path / "run", max_steps=1, **SMALL)
-    config = Flow.load(tmp_path / "run").net.config
-    Flow(config, None, 17).save(tmp_path / "plain", data={"name": "digits"})
-    train("digits-deep", tmp_path / "two", init=str(tmp_path / "plain"), max_steps=1)
-    train("digits-deep", tmp_path / "two", max_steps=2, resume=True)
-    assert Flow.load(tmp_path / "two").describe()["input"] == "rescaled"
 
 
 @pytest.mark.parametrize(
@@ -104,22 +96,11 @@ def test_a_label_weight_adds_bayes_rule(tmp_path: Path) -> None:
     expected = plain["loss"].clone()
     expected[::4] += 0.5 * 3 * (plain["loss"] - other["loss"])[::4].exp().log1p()
     torch.testing.assert_close(found["loss"], expected)
-    pairs = (
-        torch.autograd.grad(loss.sum(), flow.parameters()) for loss in (found["loss"], expected)
-    )
+    trained = [weight for weight in flow.parameters() if weight.requires_grad]
+    pairs = (torch.autograd.grad(loss.sum(), trained) for loss in (found["loss"], expected))
     torch.testing.assert_close(*pairs)
     with pytest.raises(RunError, match="give --labels"):
         train("digits-deep", tmp_path / "run", label_weight=1.0)
-
-
-def test_runs_from_before_the_order_of_pixels_go_on(tmp_path: Path) -> None:
-    train("digits-deep", tmp_path / "run", max_steps=2, order="raster", **SMALL)
-    path = tmp_path / "run" / "run.json"
-    saved = json.loads(path.read_text())
-    del saved["recipe"]["order"]
-    path.write_text(json.dumps(saved))
-    train("digits-deep", tmp_path / "run", resume=True, max_steps=3)
-    assert Flow.load(tmp_path / "run").net.config.order == "raster"
 
 
 def test_labels_can_be_taught_to_a_model_without(tmp_path: Path) -> None:

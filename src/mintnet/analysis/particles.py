@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from torch.special import ndtr, ndtri
 
 from mintnet.bijections import MixtureLayer
+from mintnet.bijections.grey_levels import GreyLevelMixture
 from mintnet.bijections.logistics import Mixture
 from mintnet.bijections.mixture import MixtureMap
 from mintnet.models import Flow
@@ -68,16 +69,17 @@ def particles(
         counted = (counted + F.conv2d(counted, sees, padding=1)).clamp(max=1)
     drawn: list[Tensor] = []  # of the entries of a level, Σ q of each particle
 
-    def draw(entries: Tensor, rows: slice, mixture: Mixture) -> Tensor:
+    def draw(entries: Tensor, rows: slice, mixture: Mixture | GreyLevelMixture) -> Tensor:
         """x of rows of the entries of a level, (A, n·P); z and Σ q are noted."""
         at = entries[rows].flatten()
         each, repeated = at.unique(return_inverse=True)
         u = torch.rand(2, len(each), count, 1, generator=generator, dtype=torch.float64)
         u, again = u.to(z.device)[:, repeated], (repeated[:, None] == repeated).tril(-1).any(1)
-        *parts, t = (part.double() for part in mixture)
+        *parts, t_or_knots = (part.double() for part in mixture)
         parts.append(edges_of[at, None].expand(-1, count, -1).reshape(*mixture.centre.shape, -1))
         pieces = zip(*(part.split(count, 1) for part in parts), strict=True)  # fit in the caches
-        values = [Mixture(w, a, m, c, t).value(points) for w, a, m, c, points in pieces]
+        kind = type(mixture)
+        values = [kind(w, a, m, c, t_or_knots).value(points) for w, a, m, c, points in pieces]
         value = torch.cat(values, 1).view(len(at), count, -1)
         below = cdf(value)
         mass = below.diff().clamp(min=1e-300)

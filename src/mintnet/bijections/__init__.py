@@ -2,7 +2,6 @@
 
 from mintnet.bijections.base import AnalyticBijection, Bijection, EntrywiseBijection
 from mintnet.bijections.chain import Chain, Inverse
-from mintnet.bijections.equalize import Equalize
 from mintnet.bijections.logit import Logit, Rescale
 from mintnet.bijections.mint import MintLayer, paired_mint
 from mintnet.bijections.mixture import MixtureLayer
@@ -18,7 +17,6 @@ __all__ = [
     "Chain",
     "Composed",
     "EntrywiseBijection",
-    "Equalize",
     "Flip",
     "Inverse",
     "Logit",

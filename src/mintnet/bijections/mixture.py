@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from mintnet.bijections.grey_levels import SHARE, GreyLevelMixture, seen
 from mintnet.bijections.logistics import Mixture
 from mintnet.bijections.mixture_network import (
     LEAST_LOG_SCALE,
@@ -26,6 +27,7 @@ from mintnet.calculus.masks import MASKS, check_positive, check_size
 from mintnet.solvers import Evaluate, System
 from mintnet.solvers.levels import LevelMap, LevelWalk
 
+ALL = slice(None)
 T_FLOOR = 1e-3  # the least t: it binds nothing in trained models and keeps slopes away from 0
 
 
@@ -40,6 +42,9 @@ class MixtureLayer(TriangularBijection):
     The slope lies in [t, t + max a] and logit F takes every real value, so the layer is onto for
     any finite weights.
 
+    With ``levels`` = L, x are pixels in [−1, 1] with L grey levels, dequantized. F is then linear
+    within each level, as the distribution of the noise is, and there is no t: `GreyLevelMixture`.
+
     Args:
         channels: C.
         filters: K; the hidden width is C · K, in the order of pixels rounded up to a multiple of 8
@@ -52,6 +57,7 @@ class MixtureLayer(TriangularBijection):
             context is used as ``layer.given(context)``.
         order: ``raster``, channel by channel, or ``pixel``, where an entry of an image sees all
             channels of earlier pixels, see `Ordering`.
+        levels: L of pixels, 0 for a layer of any real numbers.
 
     Shapes: x and y (batch, C, H, W), of vectors (batch, C); log-determinant (batch,).
 
@@ -66,6 +72,8 @@ class MixtureLayer(TriangularBijection):
     """
 
     given_context: Tensor | None = None  # (batch, features), of a layer that `given` gave
+    raw_t: nn.Parameter | None
+    raw_knots: nn.Parameter | None
 
     def __init__(
         self,
@@ -77,9 +85,11 @@ class MixtureLayer(TriangularBijection):
         upper: bool = False,
         context: int = 0,
         order: str = "raster",
+        levels: int = 0,
     ) -> None:
         super().__init__()
         check_positive(channels=channels, filters=filters, blocks=blocks, components=components)
+        check_positive(levels=levels + (levels == 0))
         check_size(size, vectors=True)
         self.event_shape, self.filters = (channels, *size), filters
         if order not in tuple(MASKS) or (order != "raster" and not size):
@@ -88,15 +98,31 @@ class MixtureLayer(TriangularBijection):
         self.ordering = Ordering(upper, order)
         sizes = channels, filters, size, blocks, components
         self.network = MixtureNetwork(*sizes, self.ordering, context)
-        raw_t = math.log(math.expm1(0.01 - T_FLOOR))
-        self.raw_t = nn.Parameter(torch.full((channels, *(1 for _ in size)), raw_t))
+        raw_t, knots = math.log(math.expm1(0.01 - T_FLOOR)), torch.linspace(-1, 1, levels + 1)
+        knots[1:] = knots.diff()
+        raw = torch.full((channels, *(1 for _ in size)), raw_t)
+        self.raw_t = None if levels else nn.Parameter(raw)
+        self.raw_knots = nn.Parameter(knots, requires_grad=False) if levels else None
         weights = sum(conv.mask.numel() for conv in self.network.convolutions)
         self.work = 2.0 * weights * math.prod(size)
 
     @property
-    def t(self) -> Tensor:
-        """The positive factor of x, (C, 1, 1), or (C,) for vectors."""
-        return T_FLOOR + F.softplus(self.raw_t)
+    def levels(self) -> int:
+        """L, the grey levels of the pixels that it takes; 0 for any real numbers."""
+        return 0 if self.raw_knots is None else len(self.raw_knots) - 1
+
+    @property
+    def t_or_knots(self) -> Tensor:
+        """t, the positive factor of x, (C, 1); of pixels c₀ ≤ … ≤ c_L instead, (L + 1,)."""
+        if self.raw_knots is not None:
+            first, steps = self.raw_knots[:1], self.raw_knots[1:]
+            return torch.cat([first, steps.abs()]).cumsum(0)  # in order, whatever the weights are
+        assert self.raw_t is not None
+        return (T_FLOOR + F.softplus(self.raw_t)).reshape(-1, 1)
+
+    def seen(self, x: Tensor, t_or_knots: Tensor) -> Tensor:
+        """x as its network sees it: pixels between the knots."""
+        return seen(x, t_or_knots) if self.levels else x
 
     def function(self, x: Q) -> Q:
         return x.through_monotone(MixtureMap(self, self.given_context))
@@ -114,7 +140,22 @@ class MixtureLayer(TriangularBijection):
 
     def initialize(self, x: Tensor) -> None:
         """Set the linear prediction and the widths of the components from samples."""
-        self.network.initialize(x)
+        self.network.initialize(self.seen(x, self.t_or_knots))
+
+    @torch.no_grad()
+    def equalize(self, images: Tensor) -> None:
+        """Set the knots from integer images: c_j = logit of the share of the levels below j.
+
+        Grey levels that many pixels have are then as far apart as if all pixels were logistic. The
+        outermost levels have their median in the middle.
+        """
+        assert self.raw_knots is not None
+        counts = images.flatten().int().bincount(minlength=self.levels).double() + 1.0
+        shares = counts / counts.sum()
+        inner = shares.cumsum(0)[:-1].logit()
+        first, last = (0.5 * shares[[0, -1]]).logit()  # their medians, the last one negative
+        knots = torch.cat([(2 * first - inner[0])[None], inner, (-2 * last - inner[-1])[None]])
+        self.raw_knots.copy_(torch.cat([knots[:1], knots.diff()]))
 
     def evaluator(self) -> Evaluate:
         return self.value_and_slope  # solvers give it the context of their samples
@@ -124,22 +165,50 @@ class MixtureLayer(TriangularBijection):
 
     def value_and_slope(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """f(x) and diag J(x), both of the shape of x."""
-        prediction, t = _places(self.network.prediction(x)), self.t.reshape(-1, 1)
-        raw = self.network(x, context)
-        mixture = self.network.mixture(raw, prediction, t, self.network.reach)
+        network, t_or_knots = self.network, self.t_or_knots
+        seen = self.seen(x, t_or_knots)
+        raw, prediction = network(seen, context), _places(network.prediction(seen))
+        mixture = self.mixture(raw, prediction, network.reach, t_or_knots)
         value, slope = mixture.value_and_slope(_places(x))
         return value.view_as(x), slope.view_as(x)
+
+    def mixture(
+        self,
+        raw: Tensor,
+        prediction: Tensor,
+        reach: Tensor,
+        t_or_knots: Tensor,
+        channels: slice = ALL,
+    ) -> Mixture | GreyLevelMixture:
+        """The mixtures of raw (…, 3·M + 1, n), ℓ (…, n) of these channels, and r, t or knots."""
+        parameters = self.network.parameters_of(raw, prediction, reach[channels])
+        if self.levels:
+            return GreyLevelMixture(*parameters, t_or_knots)
+        return Mixture(*parameters, t_or_knots[channels])
 
     def system(self) -> System:
         system, levels = super().system(), MixtureMap(self)
         return replace(system, levels=lambda x: levels, context=self.given_context)
 
     def require_proof(self) -> None:
-        """Nothing to ask: diag J ≥ t > 0 whatever the weights are."""
+        """Nothing to ask: diag J > 0 whatever the weights are, see `slope_range`."""
+
+    def slope_range(self) -> tuple[Tensor, float]:
+        """Bounds of diag J: t and t + max a with a ≤ e^9; of pixels 2 ε L / (L + 2) and more.
+
+        Of pixels, a level has at least the probability ε / (L + 2) = e, F (1 − F) ≤ 1/4, and
+        P / (F (1 − F)) = P / F + P / (1 − F) ≤ 2 / e.
+        """
+        ones = self.network.linear.weight.detach().new_ones(self.event_shape)
+        if not self.levels:
+            t = self.t_or_knots.detach().view(-1, *(1,) * (ones.dim() - 1)) * ones
+            return t, math.exp(-LEAST_LOG_SCALE)
+        least = SHARE / (self.levels + 2)
+        return 2 * self.levels * least * ones, self.levels / least
 
     def slope_floor(self) -> tuple[Tensor, Tensor]:
-        t = self.t.expand(self.event_shape)
-        return t, torch.ones_like(t)
+        low = self.slope_range()[0]
+        return low, torch.ones_like(low)
 
     def start(self, z: Tensor) -> Tensor:
         return torch.zeros_like(z)
@@ -166,9 +235,9 @@ class MixtureMap(MonotoneMap, LevelMap):
         return self.layer.value_and_slope(x, self.context)
 
     def slope_range(self, shape: tuple[int, ...]) -> Interval:
-        """[t, t + max a], with a ≤ e^9."""
-        t = self.layer.t.detach().cpu().double().expand(1, *shape)
-        return Interval.of(t, (t + math.exp(-LEAST_LOG_SCALE)).nextafter(torch.tensor(math.inf)))
+        low, more = self.layer.slope_range()
+        low = low.cpu().double().expand(1, *shape)
+        return Interval.of(low, (low + more).nextafter(torch.tensor(math.inf)))
 
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(self.layer.parameters())
@@ -187,9 +256,9 @@ class MixtureMap(MonotoneMap, LevelMap):
         return [kind(m.weight * m.mask, bias, groups, self.ordering) for m, bias in pairs]
 
     def constants(self, context: Tensor | None) -> tuple[Tensor, ...]:
-        """t and r (C, 1), steps (2, C, J, 1); P, Q, O with their biases (C, …); shifts V c."""
+        """t (or knots), r (C, 1), steps (2, C, J, 1); P, Q, O, their biases (C, …); shifts V c."""
         network = self.layer.network
-        found = [self.layer.t.reshape(-1, 1), network.reach, network.steps[..., None]]
+        found = [self.layer.t_or_knots, network.reach, network.steps[..., None]]
         pixel = [network.shared, network.own, network.convolutions[-1]] if self.members > 1 else []
         for m in pixel:
             parts = (m.weight * m.mask)[:, :, 0, 0], m.bias[:, None]
@@ -201,21 +270,25 @@ class MixtureMap(MonotoneMap, LevelMap):
     def keep_input(self, walk: LevelWalk, level: int, x: Tensor) -> None:
         groups = walk.channels(level)
         at = slice(groups.start * self.members, groups.stop * self.members)
-        seen = with_steps(x[:, None], walk.constants[2][:, at])
+        x = self.layer.seen(x, walk.constants[0])
+        known = with_steps(x[:, None], walk.constants[2][:, at])
         for index in (0, len(walk.caches) - 1):
-            walk.keep(level, index, seen)
+            walk.keep(level, index, known)
 
     def solve_level(self, walk: LevelWalk, level: int, target: Tensor) -> Tensor:
         return self.find(walk, level, lambda rows, mixture: mixture.invert(target[rows]))
 
     def find(
-        self, walk: LevelWalk, level: int, solve: Callable[[slice, Mixture], Tensor]
+        self,
+        walk: LevelWalk,
+        level: int,
+        solve: Callable[[slice, Mixture | GreyLevelMixture], Tensor],
     ) -> Tensor:
         """x of a level, (A, n·B), by ``solve`` of rows of it and of the mixtures of their entries.
 
         In the order of pixels, the channels of a pixel are solved one after the other.
         """
-        network, (t, reach, steps, *more) = self.layer.network, walk.constants
+        network, (t_or_knots, reach, steps, *more) = self.layer.network, walk.constants
         convolve, at, members = partial(walk.convolve, level), walk.channels(level), self.members
         shifts = None
         if network.context:  # the same for all n places of a sample
@@ -224,19 +297,22 @@ class MixtureMap(MonotoneMap, LevelMap):
         prediction = SLOW * walk.known(level, len(walk.caches) - 1)  # (groups, members, n·B)
         if members == 1:
             raw = convolve(len(network.convolutions) - 1, F.silu(h))
-            return solve(slice(None), network.mixture(raw, prediction[:, 0], t[at], reach[at]))
+            mixture = self.layer.mixture(raw, prediction[:, 0], reach, t_or_knots, at)
+            return solve(ALL, mixture)
         shared, bias, own, own_bias, head, head_bias = more
         own_prediction = SLOW * walk.diagonal(len(walk.caches) - 1)[0]
         hidden = torch.baddbmm(bias + own_bias, shared, h.expand(members, -1, -1))
         v, x = torch.zeros_like(hidden), torch.zeros_like(prediction[0])
-        seen = x.new_zeros(members, steps.shape[2] + 1, x.shape[1])
+        known_x = x.new_zeros(members, steps.shape[2] + 1, x.shape[1])
         for c in range(members)[:: -1 if self.ordering.upper else 1]:
-            row, known = slice(c, c + 1), seen.flatten(0, 1)
+            row, known = slice(c, c + 1), known_x.flatten(0, 1)
             v[c] = F.silu(torch.addmm(hidden[c], own[c], known))
             raw = torch.addmm(head_bias[c], head[c], v.flatten(0, 1))[None]
             centre = torch.addmm(prediction[0, row], own_prediction[row], known)
-            x[row] = solve(row, network.mixture(raw, centre, t[row], reach[row]))
-            seen[c] = with_steps(x[row, None], steps[:, row])[0]
+            mixture = self.layer.mixture(raw, centre, reach, t_or_knots, row)
+            x[row] = solve(row, mixture)
+            own_x = self.layer.seen(x[row, None], t_or_knots)
+            known_x[c] = with_steps(own_x, steps[:, row])[0]
         return x
 
     def __str__(self) -> str:

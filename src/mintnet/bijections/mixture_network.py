@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mintnet.bijections.logistics import Mixture
 from mintnet.calculus import Ordering, conv_mask, dense_mask
 
 # (number of a convolution, its input) ↦ its output; None stands for x itself.
@@ -214,16 +213,17 @@ class MixtureNetwork(nn.Module):
         """ℓ, of the shape of x."""
         return SLOW * self.linear(self.seen(x))  # type: ignore[no-any-return]
 
-    def mixture(self, raw: Tensor, prediction: Tensor, t: Tensor, reach: Tensor) -> Mixture:
-        """Raw parameters (..., 3·M + 1, n), ℓ (..., n), t and r as mixtures of (..., n) entries."""
+    def parameters_of(
+        self, raw: Tensor, prediction: Tensor, reach: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """log π, log a, m (..., n, M) and ℓ (..., n), of raw (..., 3·M + 1, n), ℓ and r."""
         parts, moves = raw.split([3 * self.components, raw.shape[-2] - 3 * self.components], -2)
         weight, offset, log_scale = parts.unflatten(-2, (3, self.components)).unbind(-3)
-        return Mixture(
+        return (
             weight.mT.log_softmax(-1),
             -log_scale.mT.clamp(min=LEAST_LOG_SCALE),
             offset.mT,
             prediction + reach * moves.sum(-2),  # of vectors there are no moves
-            t,
         )
 
     def extra_repr(self) -> str:

@@ -57,18 +57,20 @@ class DeepNet(Network):
 
     In the order of pixels each layer has the mirror image of what the one before gave: a layer of
     3 × 3 kernels sees nothing above a pixel that is farther to the right than up, and the next one
-    does. In the raster order layers are alternately lower and upper.
+    does. In the raster order layers are alternately lower and upper. With ``levels`` the first
+    layer takes dequantized pixels in [−1, 1] with that many grey levels.
     """
 
-    def __init__(self, config: DeepConfig) -> None:
+    def __init__(self, config: DeepConfig, levels: int = 0) -> None:
         def layers(stage: int, shape: Shape) -> list[Bijection]:
             size = shape[0], config.filters[stage], shape[1:]
             depth = config.blocks[stage], config.components[stage]
             mirrored, found = config.order == "pixel", list[Bijection]()
             for index in range(config.layers[stage]):
                 found += [Flip((-1,))] if index and mirrored else []
-                upper = bool(index % 2) and not mirrored
-                found.append(MixtureLayer(*size, *depth, upper, config.classes, config.order))
+                upper, own = bool(index % 2) and not mirrored, levels if stage == index == 0 else 0
+                given = config.classes, config.order
+                found.append(MixtureLayer(*size, *depth, upper, *given, levels=own))
             return found
 
         shape = cast(Shape, config.shape)  # a vector has one stage, and no sides to halve

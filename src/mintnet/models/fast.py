@@ -68,10 +68,12 @@ def mixture_layer(
     x: Tensor, layer: MixtureLayer, context: Tensor | None, dtype: torch.dtype
 ) -> Mapped:
     """A mixture layer: convolutions in ``dtype``, channels last; the mixtures in float32."""
+    network, t_or_knots = layer.network, layer.t_or_knots
+    seen = layer.seen(x, t_or_knots)
     with torch.autocast(x.device.type, dtype, enabled=dtype != x.dtype):
-        raw = layer.network(x, context)
-    prediction, t = layer.network.prediction(x).flatten(2), layer.t.flatten(1)
-    mixture = layer.network.mixture(raw.to(x.dtype), prediction, t, layer.network.reach)
+        raw = network(seen, context)
+    prediction = network.prediction(seen).flatten(2)
+    mixture = layer.mixture(raw.to(x.dtype), prediction, network.reach, t_or_knots)
     value, slope = mixture.value_and_slope(x.flatten(2))
     return value.view(x.shape), slope.log().flatten(1).sum(1)
 

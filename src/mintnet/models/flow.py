@@ -3,7 +3,7 @@ r"""Density models of images: pixels in, exact likelihood out, and back.
 An image holds D integers v in {0, …, L − 1}. With uniform noise u in (0, 1),
 
     x = (v + u) / L                       in the unit cube,
-    y = logit(λ + (1 − 2λ) x) − c         on the real line, or y = 2x − 1, or `Equalize`,
+    y = logit(λ + (1 − 2λ) x) − c         on the real line, or y = 2x − 1,
     z = net(y),
     log p(x) = log q(z) + log |det ∂z/∂y| + log |det ∂y/∂x|,    q normal or logistic.
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Unpac
 import torch
 from torch import Tensor
 
-from mintnet.bijections import Bijection, Equalize, Logit, Rescale
+from mintnet.bijections import Bijection, Logit, Rescale
 from mintnet.bijections.base import EntrywiseBijection, check_input
 from mintnet.models.base import Levels, Model, Shape, choose
 from mintnet.models.batches import Progress, Reporting, Solving, batches, finite, join_solutions
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
 LAMBDAS = {"digits": 0.01, "mnist": 1e-6, "cifar10": 0.05, "imagenet32": 0.05}
 LEVELS = {"digits": 17}
-EQUALIZED = ("digits-deep", "mnist-deep")  # images with a background of one grey level
 Count = Annotated[int, (1, 2**40)]
 AT_ONCE = {"cpu": 3 * 2**20}  # entries of the widest hidden layer; elsewhere 2**25, 128 MiB
 
@@ -47,8 +46,8 @@ class Flow(Model):
     """Dequantization, a map of the pixels, a network, and the distribution of its output.
 
     The network is a `MintNet` or a `DeepNet`, by its config. ``lam`` and ``centre`` are λ and c of
-    the logit; λ = None maps pixels to [−1, 1] instead, and with ``equalized`` they go through the
-    distribution function of grey levels, `Equalize`. ``levels`` is L. ``base`` says how z is
+    the logit; λ = None maps pixels to [−1, 1] instead, and the first layer of a `DeepNet` is then
+    one whose density is constant within each of the L ``levels``. ``base`` says how z is
     distributed, normal or logistic; if not given, normal for a `MintNet`, logistic for a `DeepNet`.
 
     Examples:
@@ -64,7 +63,7 @@ class Flow(Model):
     schema: ClassVar[dict[str, Any]] = {
         **{"net": MintNetConfig | DeepConfig, "levels": Levels},
         **{"logit_lambda": float | None, "centre": Annotated[float, (-1e3, 1e3)] | None},
-        **{"input": Literal["rescaled", "equalized"] | None},
+        **{"input": Literal["rescaled", "levels"] | None},
         **{"base": Literal["normal", "logistic"] | None},
     }
 
@@ -75,13 +74,14 @@ class Flow(Model):
         levels: int = 256,
         centre: float = 0.0,
         base: str | None = None,
-        equalized: bool = False,
     ) -> None:
         super().__init__(cast(Shape, config.shape), levels)
-        self.net = DeepNet(config) if isinstance(config, DeepConfig) else MintNet(config)
         self.pixels: EntrywiseBijection = Rescale() if lam is None else Logit(lam, centre)
-        if equalized:
-            self.pixels = Equalize(levels)
+        if isinstance(config, DeepConfig):
+            image = lam is None and len(config.shape) == 3
+            self.net: DeepNet | MintNet = DeepNet(config, levels if image else 0)
+        else:
+            self.net = MintNet(config)
         self.base_name = base or ("logistic" if isinstance(config, DeepConfig) else "normal")
         self.base = BASES[choose(self.base_name, BASES)]
 
@@ -91,7 +91,7 @@ class Flow(Model):
         presets: dict[str, MintNetConfig | DeepConfig] = {**PRESETS, **DEEP_PRESETS}
         data = choose(name, presets).removesuffix("-deep")
         lam = LAMBDAS[data] if name in PRESETS else None
-        return Flow(presets[name], lam, LEVELS.get(data, 256), equalized=name in EQUALIZED)
+        return Flow(presets[name], lam, LEVELS.get(data, 256))
 
     @property
     def classes(self) -> int:
@@ -282,14 +282,16 @@ class Flow(Model):
             found["logit_lambda"] = self.pixels.lam
             found |= {"centre": self.pixels.centre} if self.pixels.centre else {}
         else:
-            found["input"] = "rescaled" if isinstance(self.pixels, Rescale) else "equalized"
+            found["input"] = "levels" if isinstance(self.net, DeepNet) else "rescaled"
         return {**found, "levels": self.levels, "base": self.base_name}
 
     @classmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
         centre, base, pixels = config.get("centre", 0.0), config.get("base"), config.get("input")
         lam = None if pixels else check(config.get("logit_lambda"), float, "logit_lambda")
-        return cls(config["net"], lam, config["levels"], centre, base, pixels == "equalized")
+        if pixels == "rescaled" and isinstance(config["net"], DeepConfig):
+            raise ValueError("input: expected levels; deep models of earlier versions do not load")
+        return cls(config["net"], lam, config["levels"], centre, base)
 
     def _check_precision(self) -> None:
         if self.dtype not in (torch.float32, torch.float64):
@@ -331,8 +333,10 @@ class Flow(Model):
     ) -> Iterator[Solution]:
         name = f"the inverse of {type(self.net).__name__}"
         check_input(z, self.net.output_shape, name, finite=False)
-        if z.dtype == torch.float64 != self.dtype:
-            yield from self._in_float64()._solved(z, solver, labels, batch_size, progress)
+        exact = isinstance(self.net, DeepNet) and self.net.layers()[0].levels > 0
+        if (exact or z.dtype == torch.float64) and self.dtype != torch.float64:
+            flow = self._in_float64()
+            yield from flow._solved(z.double(), solver, labels, batch_size, progress)
             return
         size = check(batch_size, Count | None, "batch_size") or self.batch_size
         parts = batches(size, z, self.context(labels, len(z)))

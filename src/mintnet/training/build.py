@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 
-from mintnet.bijections import Equalize, Logit
+from mintnet.bijections import Logit
 from mintnet.data import ImageData
 from mintnet.models.base import Model, Shape
 from mintnet.models.classifier import CLASSIFIERS, PIXELS, Classifier, ImageClassifier
@@ -55,8 +54,7 @@ def build_task(
     """A recipe's model with its loss, on the CPU, started from images unless weights are given."""
     chosen = {name: getattr(recipe, name) for name in NETWORK[recipe.kind]}
     chosen = {name: value for name, value in chosen.items() if value is not None}
-    deep = partial(_deep, weights=weights)
-    build: Any = {"flow": _paper, "deep": deep}.get(recipe.kind, _classifier)
+    build: Any = {"flow": _paper, "deep": _deep}.get(recipe.kind, _classifier)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream(recipe.seed, "weights"))
         model: Flow | ImageClassifier = build(recipe, data, chosen)
@@ -71,8 +69,8 @@ def build_task(
     elif weights is None and isinstance(model, Flow) and isinstance(model.net, DeepNet):
         images = data.images[:FIRST]
         (progress or Progress())(f"starting the network from {len(images)} images")
-        if isinstance(model.pixels, Equalize):
-            model.pixels.initialize(images)
+        if int(images.flatten().int().bincount().max()) > PEAK * images.numel():
+            model.net.layers()[0].equalize(images)
         noisy = model.dequantize(images, recipe.seed)  # or levels would seem to have no width
         labels = data.labels[:FIRST] if recipe.labels and data.labels is not None else None
         context = model.context(labels, len(images))
@@ -91,22 +89,14 @@ def _paper(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
     return Flow(replace(config, **chosen), lam, data.levels, recipe.centre or 0.0)
 
 
-def _deep(
-    recipe: Recipe, data: ImageData, chosen: dict[str, Any], weights: Mapping[str, Any] | None
-) -> Flow:
-    labels, images = data.labels if recipe.labels else None, data.images[:FIRST]
+def _deep(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
+    labels = data.labels if recipe.labels else None
     if recipe.labels and labels is None:
         raise RunError(f"{data.name} has no labels; leave out --labels, or use subfolders")
     classes = 0 if labels is None else len(data.classes) or int(labels.max()) + 1
     config = DEEP_PRESETS.get(recipe.preset) or pictures_config(data.shape, chosen)
     config = replace(config, **chosen, classes=classes)
-    if weights is not None:
-        equalized = "pixels.log_shares" in weights
-    elif recipe.init is None:
-        equalized = int(images.flatten().int().bincount().max()) > PEAK * images.numel()
-    else:
-        equalized = read_config(locate(recipe.init)).get("input") == "equalized"
-    return Flow(config, None, data.levels, equalized=equalized)
+    return Flow(config, None, data.levels)
 
 
 def _classifier(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> ImageClassifier:
@@ -121,8 +111,8 @@ def _classifier(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Imag
 
 def _differences(start: Model, model: Model) -> str:
     """In what a model to start from differs from the one to be trained, and what to do."""
-    each = ({**m.describe()["net"], "kind": m.kind, "levels": m.levels} for m in (start, model))
-    theirs, ours = each
+    names, about = ("kind", "levels", "input"), [m.describe() for m in (start, model)]
+    theirs, ours = ({**a["net"], **{name: a.get(name) for name in names}} for a in about)
     if theirs.get("classes") == 0:  # what labels add to a network changes nothing at first
         theirs["classes"] = ours.get("classes")
     unlike = [name for name in ours if ours[name] != theirs.get(name)]

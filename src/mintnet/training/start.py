@@ -168,7 +168,7 @@ def _recipe(
         raise RunError(f"{folder.path} {words} {OTHER}")
     saved = folder.read()
     try:
-        before = check({"order": "raster"} | saved["recipe"], Recipe, "recipe")  # of older runs
+        before = check(saved["recipe"], Recipe, "recipe")
     except ValueError as error:
         raise RunError(f"{folder.run_json}: {error}; {OTHER}") from error
     return before.resumed(str(folder.path), preset, **options), saved
