@@ -5,8 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
-from mintnet.figures import DARK, LIGHT, draw_metrics, image_grid, render, save_picture
-from mintnet.figures.grid import LINE
+from mintnet.figures.report import draw_metrics
+from mintnet.figures.style import DARK, LIGHT, render
+from mintnet.models.pictures import LINE, image_grid, save_picture
 
 
 def test_grid_pixels():

@@ -120,14 +120,3 @@ def test_places_here_come_first(tmp_path: Path, monkeypatch, raises_with) -> Non
         locate("runs/mnist")
     tiny_flow(4, 0).save("user/model")
     assert storage.locate("user/model") == Path("user/model")
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_a_picture_that_others_can_read(tmp_path: Path, channels: int) -> None:
-    image = pytest.importorskip("PIL.Image")
-    images = torch.randint(0, 17, (16, channels, 5, 4), dtype=torch.uint8)
-    storage.save_grid(tmp_path / "a.png", images, 17, side=12)
-    pixels = torch.tensor(list(image.open(tmp_path / "a.png").convert("RGB").getdata()))
-    pixels = pixels.reshape(75, 63, 3)[::3, ::3]
-    expected = (images[6].float() * 255 / 16).round().long().permute(1, 2, 0).expand(-1, -1, 3)
-    assert torch.equal(pixels[7:12, 11:15], expected)

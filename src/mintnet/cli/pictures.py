@@ -19,8 +19,8 @@ from mintnet.cli.command import Count, File, Folder, ModelCommand, Name, Whole
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import Tasks, console, new_folder, output_place, print_table, to_csv, write
 from mintnet.data.folder import open_picture, pictures
-from mintnet.figures.grid import PICTURES, image_grid
 from mintnet.figures.report import Shown, score_page
+from mintnet.models.pictures import PICTURES, image_grid
 from mintnet.models.storage import SHIPPED, save_scores
 
 ON_PAGE, PRINTED, AT_ONCE = 120, 15, 32  # pictures

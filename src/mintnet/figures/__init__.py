@@ -2,13 +2,9 @@
 
 from mintnet.figures.classification import evaluation_picture as evaluation_picture
 from mintnet.figures.classification import explanation_picture as explanation_picture
-from mintnet.figures.grid import image_grid as image_grid
-from mintnet.figures.grid import paired_grid as paired_grid
-from mintnet.figures.grid import save_picture as save_picture
 from mintnet.figures.report import build_page as build_page
 from mintnet.figures.report import draw_error_curves as draw_error_curves
-from mintnet.figures.report import draw_metrics as draw_metrics
-from mintnet.figures.style import DARK as DARK
-from mintnet.figures.style import LIGHT as LIGHT
-from mintnet.figures.style import Theme as Theme
+from mintnet.figures.report import paired_grid as paired_grid
 from mintnet.figures.style import render as render
+from mintnet.models.pictures import image_grid as image_grid
+from mintnet.models.pictures import save_picture as save_picture

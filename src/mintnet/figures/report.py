@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from mintnet.analysis.overview import Overview
-from mintnet.analysis.reconstruction import ErrorCurve
+from mintnet.analysis.reconstruction import ErrorCurve, Reconstruction
 from mintnet.figures.classification import evaluation_picture
-from mintnet.figures.grid import image_grid, paired_grid
 from mintnet.figures.style import DARK, LIGHT, Theme, render
+from mintnet.models.pictures import image_grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,12 +30,7 @@ Shown = tuple[dict[str, Any], Tensor, Tensor | None]
 
 
 def build_page(o: Overview) -> str:
-    """The report of a model as text.
-
-    Examples:
-        >>> "<h1>A model</h1>" in build_page(Overview("A model"))
-        True
-    """
+    """The report of a model as text."""
     import mintnet
 
     evaluation, draw = "", dict[str, Any]()
@@ -117,6 +112,15 @@ def draw_error_curves(
     axes.legend()
 
 
+def paired_grid(found: Reconstruction, levels: int, most: int = 48) -> "Image":
+    """Whole rows of originals, each above the row of their reconstructions (Fig. 4b)."""
+    columns = min(16, len(found.originals), most)
+    shown = min(most, len(found.originals)) // columns * columns
+    pairs = torch.stack([found.originals[:shown], found.images[:shown]])
+    rows = [row for part in pairs.split(columns, dim=1) for row in part]
+    return image_grid(torch.cat(rows), levels, columns, width=800, paired=True)
+
+
 def score_page(title: str, words: str, shown: Iterable[Shown], levels: int) -> str:
     """The page of `mintnet score` as text: pictures with their maps as overlays, as given."""
     cards = []
@@ -128,13 +132,7 @@ def score_page(title: str, words: str, shown: Iterable[Shown], levels: int) -> s
 
 
 def overlay(image: Tensor, unusual: Tensor, levels: int) -> Tensor:
-    """A dimmed grey picture with warm colour where nats are above the usual, (3, H, W) uint8.
-
-    Examples:
-        >>> black = torch.zeros(1, 1, 2, dtype=torch.uint8)
-        >>> overlay(black, torch.tensor([[0.0, 60.0]]), 256)[0]
-        tensor([[  0, 230]], dtype=torch.uint8)
-    """
+    """A dimmed grey picture with warm colour where nats are above the usual, (3, H, W) uint8."""
     grey = 0.6 * image.double().mean(0).expand(3, -1, -1)
     colour = torch.tensor(WARM).double()[:, None, None] * ((levels - 1) / 255)
     share = ((unusual - 1.0) / (STRONGEST - 1.0)).clamp(0, 1)

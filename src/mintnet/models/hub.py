@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from mintnet.models.base import Model
-from mintnet.models.storage import CONFIG, WEIGHTS, ModelFileError, save_grid
+from mintnet.models.pictures import image_grid, save_picture
+from mintnet.models.storage import CONFIG, WEIGHTS, ModelFileError
 from mintnet.solvers import REMEDY
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -112,7 +113,7 @@ def _card(model: Model, name: str, figures: Mapping[str, object], folder: Path) 
     if model.kind == "flow" and len(model.shape) == 3 and model.shape[0] in (1, 3):
         solution = flow.solve(flow.sample_latents(16, seed=0))
         images = flow.to_images(solution.require(REMEDY))
-        save_grid(folder / "samples.png", images, model.levels, side=96)
+        save_picture(image_grid(images, model.levels, width=400), folder / "samples.png")
         facts["largest residual of 16 samples"] = f"{float(solution.residual.max()):.1e}"
         samples = "\n![16 samples](samples.png)\n\nSamples of seed 0, none left out.\n"
     rows = "\n".join(f"| {key} | {value} |" for key, value in facts.items())

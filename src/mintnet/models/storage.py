@@ -1,7 +1,6 @@
 """Models on disk: weights as safetensors, everything else as JSON."""
 
 import json
-import math
 import zipfile
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -188,22 +187,6 @@ def load_scores(folder: Path) -> dict[str, Tensor] | None:
     if found.keys() - RANKS.keys() or "statistics" not in found:
         raise ModelFileError(f"{path}: expected {', '.join(RANKS)}; got {', '.join(found)}"[:300])
     return {name: check_tensor(t, RANKS[name], f"{path}: {name}") for name, t in found.items()}
-
-
-def save_grid(path: Path, images: Tensor, levels: int, side: int = 32) -> None:
-    """Images (n, C, H, W) in about a square, enlarged to ``side`` pixels each, as a PNG file."""
-    from PIL import Image
-
-    count, _, h, w = images.shape
-    columns, scale = math.ceil(math.sqrt(count)), max(1, side // w)
-    size = columns * (w + 1) + 1, math.ceil(count / columns) * (h + 1) + 1
-    canvas = Image.new("RGB", size, "grey")
-    bright = (images.cpu() * (255 / (levels - 1))).round().byte().expand(-1, 3, -1, -1)
-    for k, image in enumerate(bright.permute(0, 2, 3, 1).numpy()):
-        row, column = divmod(k, columns)
-        canvas.paste(Image.fromarray(image), (column * (w + 1) + 1, row * (h + 1) + 1))
-    with whole_file(path) as part:
-        canvas.resize((size[0] * scale, size[1] * scale), Image.Resampling.NEAREST).save(part)
 
 
 def packed_state(model: nn.Module) -> dict[str, Tensor]:

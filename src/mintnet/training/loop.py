@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mintnet.data import ImageData
 from mintnet.data.dataset import reason
-from mintnet.models.storage import save_grid
+from mintnet.models.pictures import image_grid, save_picture
 from mintnet.precision import true_float32
 from mintnet.solvers import InversionError
 from mintnet.training.data import Order, stream
@@ -227,7 +227,8 @@ class Run:
             images = self.sampler.draw(flow, self.at.seconds, self.at.step == self.total)
             if images is not None:
                 told = {"images": len(images)}
-                save_grid(self.folder.samples / f"step_{self.at.step:07d}.png", images, flow.levels)
+                place = self.folder.samples / f"step_{self.at.step:07d}.png"
+                save_picture(image_grid(images, flow.levels), place)
         except InversionError as error:
             told["error"] = str(error).splitlines()[0]
         except KeyboardInterrupt:

@@ -13,8 +13,6 @@ from mintnet.files import whole_file
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from mintnet.analysis.reconstruction import Reconstruction
-
 LINE = (72, 100, 122, 255)  # a colour that shows between black images and between white ones
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
@@ -31,10 +29,6 @@ def image_grid(
     The brightest of the grey levels, levels − 1, becomes white. Without ``columns`` the grid is
     about square. Pixels are enlarged by the whole number that brings the picture nearest to
     ``width``. If ``paired``, every second row has a wider, transparent gap below it.
-
-    Examples:
-        >>> image_grid(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), levels=17, width=64).size
-        (66, 66)
     """
     from PIL import Image
 
@@ -57,15 +51,6 @@ def image_grid(
         canvas[top - above : top + h, max(0, left - gap) : left + w] = LINE
         canvas[top : top + h, left : left + w, :3] = image.transpose(1, 2, 0)
     return Image.fromarray(canvas)
-
-
-def paired_grid(found: "Reconstruction", levels: int, most: int = 48) -> "Image":
-    """Whole rows of originals, each above the row of their reconstructions (Fig. 4b)."""
-    columns = min(16, len(found.originals), most)
-    shown = min(most, len(found.originals)) // columns * columns
-    pairs = torch.stack([found.originals[:shown], found.images[:shown]])
-    rows = [row for part in pairs.split(columns, dim=1) for row in part]
-    return image_grid(torch.cat(rows), levels, columns, width=800, paired=True)
 
 
 def save_picture(picture: "Image", path: str | Path) -> Path:
