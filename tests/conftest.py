@@ -1,4 +1,4 @@
-"""What all tests share: a fixed seed, the fixtures folder, the trained model."""
+"""What all tests share: a fixed seed, contexts that check, writers of files."""
 
 import os
 import pickle
@@ -12,9 +12,6 @@ import torch
 from hypothesis import HealthCheck, settings
 from torch.distributions import Distribution
 from torch.utils._python_dispatch import TorchDispatchMode
-
-from mintnet.models import Flow
-from registry import FIXTURES, trained_flow
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes, which share the cores
     torch.set_num_threads(1)
@@ -34,17 +31,6 @@ collect_ignore_glob = ["conftest.py", "*/conftest.py"]  # they hold no examples
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
-
-
-@pytest.fixture(scope="session")
-def fixtures() -> Path:
-    return FIXTURES
-
-
-@pytest.fixture(scope="session")
-def trained() -> Flow:
-    """The trained MNIST model, float32; leave it as it is."""
-    return trained_flow()
 
 
 @pytest.fixture

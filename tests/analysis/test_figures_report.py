@@ -8,7 +8,7 @@ import pytest
 
 from mintnet.analysis import Headline, Overview, overview
 from mintnet.data import ImageData
-from mintnet.figures import build_page
+from mintnet.figures.report import build_page
 from mintnet.solvers import FixedPoint
 
 

@@ -33,27 +33,19 @@ class Buffered(nn.Module):
         return data * self.listed[0] * self.read() + self.offset
 
 
-def coupling(network: nn.Module) -> mn.NICECoupling:
-    return mn.NICECoupling((4,), "channel", network=network)
-
-
-def _mixture() -> mn.MixtureLayer:
-    return mn.MixtureLayer(2, 2, (2, 2), blocks=1, components=2)
-
-
 READS = {
     "masked linear": (lambda: Composed(9.0 * x + ca.Tanh() @ ca.MaskedLinear(3), (3,)), {}),
     "masked conv": (lambda: Composed(9.0 * x + ca.Tanh() @ ca.MaskedConv2d(2), (2, 2, 2)), {}),
     "scale": (lambda: Composed(torch.ones(3) * x, (3,)), {}),
     "shift": (lambda: Composed(x + torch.ones(3), (3,)), {}),
     "mint": (lambda: mn.MintLayer(2, 2, (2, 2)), {}),
-    "mixture": (_mixture, {}),
+    "mixture": (lambda: mn.MixtureLayer(2, 2, (2, 2), blocks=1, components=2), {}),
     "maf": (lambda: mn.MAF((3,)), {}),
     "macow": (lambda: mn.MaCowLayer((1, 2, 2), hidden=2), {}),
     "real nvp": (lambda: mn.RealNVPCoupling((4,), hidden=2), {}),
     "emerging": (lambda: mn.EmergingFactor(2, (2, 2)), {}),
     "buffered": (
-        lambda: coupling(Buffered()),
+        lambda: mn.NICECoupling((4,), "channel", network=Buffered()),
         {
             "listed": lambda f: f.conditioner.network.listed[0],
             "closure": lambda f: f.conditioner.network.hidden,

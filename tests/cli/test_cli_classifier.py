@@ -14,6 +14,7 @@ from mintnet.data import load
 from mintnet.models import Classifier, ClassifierConfig, Pixels, ResNet, ResNetConfig
 from mintnet.models.classifier import PIXELS
 from mintnet.training import train
+from registry import FIXTURES
 
 
 @pytest.fixture(scope="session")
@@ -30,14 +31,6 @@ def resnet(tmp_path_factory):
     torch.manual_seed(0)
     ResNet(ResNetConfig((1, 1), (4, 8)), PIXELS["digits"]).save(folder, data={"name": "digits"})
     return folder
-
-
-def test_train(mintnet):
-    options = ["--pairs", 1, 1, "--max-steps", 3, "--batch-size", 16, "--run", "r"]
-    code, out, err = mintnet("train", "digits-classifier", *options, "--json", "f.json")
-    assert code == 0, err
-    assert "best validation error" in out
-    assert json.loads(Path("f.json").read_text())["figure"] == "error"
 
 
 def test_evaluate(mintnet, trained_classifier, resnet):
@@ -162,8 +155,8 @@ def test_predict_warns_of_pictures_unlike_the_training_images(mintnet):
     assert "noise.png is unlike the training images" in out and out.count("unlike") == 1
 
 
-def test_import(mintnet, fixtures):
-    code, out, err = mintnet("import-original", fixtures / "original_classifier.pth", "c")
+def test_import(mintnet):
+    code, out, err = mintnet("import-original", FIXTURES / "original_classifier.pth", "c")
     assert code == 0 and "an invertible classifier with 4 Mint layers" in out, err
 
 

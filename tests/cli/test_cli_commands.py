@@ -13,6 +13,7 @@ from PIL import Image
 from mintnet.data import load
 from mintnet.files import sha256
 from mintnet.models import Flow, MintNetConfig
+from registry import FIXTURES
 
 
 def figures(path: str) -> dict:
@@ -93,19 +94,14 @@ def test_info(mintnet, model):
     assert figures("m.json")["parameters"] == 1_026_452
 
 
-def test_import_original(mintnet, fixtures):
-    source = fixtures / "original_density_grey.pth"
+def test_import_original(mintnet):
+    source = FIXTURES / "original_density_grey.pth"
     code, out, _ = mintnet("import-original", source, "imported", "--json", "i.json")
     assert code == 0 and "λ = " in out and mintnet("info", "imported").code == 0
     assert Flow.load("imported").net.parameter_count() == figures("i.json")["parameters"]
-    shutil.copy(fixtures / "original_density_grey.pth", "alone.pth")
+    shutil.copy(FIXTURES / "original_density_grey.pth", "alone.pth")
     assert mintnet("import-original", "alone.pth", "m", "--logit-lambda", 0.01).code == 0
     assert Flow.load("m").pixels.lam == 0.01
-
-
-def test_data(mintnet):
-    assert mintnet("data", "get", "digits", "--json", "d.json").code == 0
-    assert figures("d.json")["files"] == []
 
 
 def test_report(mintnet, tiny_flow):

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from mintnet.models import Classifier, Flow
+from registry import FIXTURES
 
 
 @contextmanager
@@ -191,15 +192,15 @@ def test_full_disk_keeps_what_was_there(fails, model):
     assert sorted(os.listdir()) == ["figures.json", "samples.png"]  # nothing half-written
 
 
-def test_mistakes_in_imports_and_a_full_disk(fails, fixtures):
+def test_mistakes_in_imports_and_a_full_disk(fails):
     with full_disk():
-        assert fails(["import-original", fixtures / "original_density_grey.pth", "full"])
+        assert fails(["import-original", FIXTURES / "original_density_grey.pth", "full"])
     assert not Path("full/config.json").exists()
     Path("mine").mkdir()
     Path("mine/file").touch()
-    assert fails(["import-original", fixtures / "original_density_grey.pth", "mine"], "not empty")
+    assert fails(["import-original", FIXTURES / "original_density_grey.pth", "mine"], "not empty")
     assert os.listdir("mine") == ["file"]
-    source = fixtures / "original_classifier.pth"
+    source = FIXTURES / "original_classifier.pth"
     assert fails(["import-original", source, "new", "--logit-lambda", 0.1], "no logit")
     assert not Path("new").exists()
 

@@ -259,12 +259,6 @@ def test_other_files_instead_of_checkpoints(tmp_path: Path, raises_with) -> None
         import_original(FIXTURES / "original_classifier.pth", logit_lambda=0.1)
 
 
-@pytest.mark.slow
-def test_the_trained_model_inverts_end_to_end(trained) -> None:
-    images = torch.from_numpy(np.load(FIXTURES / "trained_mnist.npz")["images"])[:4]
-    assert torch.equal(trained.decode(trained.encode(images)), images)
-
-
 def test_any_number_of_samples_is_solved_in_batches() -> None:
     flow, told = tiny_flow(4, 1), []
     whole = flow.sample(7, seed=3)

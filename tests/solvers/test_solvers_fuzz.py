@@ -1,4 +1,4 @@
-"""The wavefront against bisection, on layers that nobody has chosen."""
+"""All solvers end, and are right, on layers that nobody has chosen."""
 
 import torch
 from hypothesis import example, given, settings
@@ -12,35 +12,17 @@ sizes = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
 def complaints(layer: MintLayer, x: torch.Tensor) -> list[str]:
-    """What a solver verifies is right: f(x) is z, and the solvers find the same x."""
+    """What a solver verifies is right: f(x) is z, so that x is the one that z is the image of."""
     z = layer(x)[0].detach()
-    scale = z.abs().flatten(1).amax(1)
-    solutions = {solver: layer.solve(z, solver) for solver in (Bisection(), Wavefront(), Auto())}
-    exact, allowed = solutions[Bisection()].value, 1e-9 * scale
     found = []
-    for solver, solution in solutions.items():
-        good, value = solution.converged, solution.value
-        gap = (layer(value)[0] - z).abs().flatten(1).amax(1)
-        far = (value - exact).abs().flatten(1).amax(1) > allowed * _growth(layer, exact)
-        if bool((good & (gap > 1e-10 * scale)).any()):
+    for solver in (Bisection(), Wavefront(), Auto()):
+        solution = layer.solve(z, solver)
+        gap = (layer(solution.value)[0] - z).abs().flatten(1).amax(1)
+        if bool((solution.converged & (gap > 1e-10 * z.abs().flatten(1).amax(1))).any()):
             found.append(f"{solver} verifies what is not z")
-        if bool((good & far).any()):
-            found.append(f"{solver} finds another x")
-        if not bool(good.all()):
+        if not bool(solution.converged.all()):
             found.append(f"{solver} does not verify: {solution.message}")
     return found
-
-
-def _growth(layer: MintLayer, x: torch.Tensor) -> float:
-    """How much the inverse can enlarge an error: the norm of J⁻¹, largest over the batch."""
-    largest = 1.0
-    for one in x:
-        size = one.numel()
-        jacobian = torch.autograd.functional.jacobian(
-            lambda v, shape=one.shape: layer(v.reshape(1, *shape))[0].flatten(), one.flatten()
-        )
-        largest = max(largest, float(torch.linalg.inv(jacobian.reshape(size, size)).norm()))
-    return largest
 
 
 @FUZZ

@@ -14,14 +14,17 @@ def _optimizer(model: torch.nn.Module, **options: float) -> Muon:
     return Muon(*kernels_of(model), **{"lr": 1e-2, "eps": 1e-5, **options})
 
 
+def _loss(layer: MintLayer) -> torch.Tensor:
+    y, log_det = layer(torch.linspace(-2, 2, 5 * 2 * 16).reshape(5, 2, 4, 4))
+    return (y.square().flatten(1).sum(1) / 2 - log_det).mean()
+
+
 def _step(layer: MintLayer, optimizer: Muon) -> float:
-    x = torch.linspace(-2, 2, 5 * layer.event_shape[0] * 16).reshape(5, -1, 4, 4)
     optimizer.zero_grad()
-    y, log_det = layer(x)
-    loss = y.square().flatten(1).sum(1) / 2 - log_det
-    loss.mean().backward()
+    loss = _loss(layer)
+    loss.backward()
     optimizer.step()
-    return float(loss.detach().mean())
+    return float(loss.detach())
 
 
 def test_steps_are_near_orthogonal_whatever_the_shape_and_the_scale() -> None:
@@ -52,10 +55,8 @@ def test_layers_of_one_shape_move_as_they_would_alone() -> None:
         other.load_state_dict(one.state_dict())
         _step(other, _optimizer(other))
     both = _optimizer(torch.nn.ModuleList(layers))
-    x = torch.linspace(-2, 2, 5 * 2 * 16).reshape(5, -1, 4, 4)
     for layer in layers:
-        y, log_det = layer(x)
-        (y.square().flatten(1).sum(1) / 2 - log_det).mean().backward()
+        _loss(layer).backward()
     both.step()
     for one, other in zip(layers, alone, strict=True):
         for name, value in one.state_dict().items():

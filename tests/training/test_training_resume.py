@@ -6,13 +6,7 @@ import time
 
 import pytest
 import torch
-from training_processes import (
-    before_step,
-    contents,
-    same_state,
-    state,
-    stopped_at,
-)
+from training_processes import before_step, contents, same_state, state, stopped_at
 
 from mintnet.data import load
 from mintnet.models import Flow
