@@ -18,7 +18,7 @@ from mintnet.cli.command import File, FlawedResult, Folder, ModelCommand, Name, 
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import Tasks, console, output_place, strong, write
 from mintnet.data.folder import pictures
-from mintnet.figures import explanation_picture
+from mintnet.figures.classification import explanation_picture
 from mintnet.models import Classifier, Flow
 from mintnet.models.storage import SHIPPED
 

@@ -28,9 +28,10 @@ from mintnet.cli.command import (
 )
 from mintnet.cli.model import OpenModel
 from mintnet.cli.output import Tasks, console, output_place, print_table, strong, write
-from mintnet.figures import draw_error_curves, image_grid, paired_grid, render, save_picture
+from mintnet.figures.report import draw_error_curves, paired_grid
+from mintnet.figures.style import render
 from mintnet.models import Flow
-from mintnet.models.pictures import PICTURES
+from mintnet.models.pictures import PICTURES, image_grid, save_picture
 from mintnet.solvers import Solution
 
 REMEDY = "Nothing was written. Use --solver auto."

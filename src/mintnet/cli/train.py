@@ -20,7 +20,8 @@ from mintnet.cli.command import Command, DataCommand, DataOptions, File, Model, 
 from mintnet.cli.model import OpenModel, open_model
 from mintnet.cli.output import Tasks, console, output_place, write
 from mintnet.data import ImageData
-from mintnet.figures import build_page, evaluation_picture
+from mintnet.figures.classification import evaluation_picture
+from mintnet.figures.report import build_page
 from mintnet.models import Flow
 from mintnet.models.classifier import ImageClassifier
 from mintnet.precision import true_float32

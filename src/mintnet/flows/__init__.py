@@ -8,19 +8,6 @@ from mintnet.flows.ffjord import FFJORD
 from mintnet.flows.glow import EmergingFactor, emerging_convolution, glow_step, invertible_1x1
 from mintnet.flows.i_resnet import IResNetBlock
 
-__all__ = [
-    "FFJORD",
-    "MAF",
-    "ChannelPermutation",
-    "EmergingFactor",
-    "EntryScaling",
-    "IResNetBlock",
-    "MaCowLayer",
-    "NICECoupling",
-    "RealNVPCoupling",
-    "emerging_convolution",
-    "glow_step",
-    "iaf",
-    "invertible_1x1",
-    "macow_unit",
-]
+__all__ = ["FFJORD", "MAF", "ChannelPermutation", "EmergingFactor", "EntryScaling", "IResNetBlock"]
+__all__ += ["MaCowLayer", "NICECoupling", "RealNVPCoupling", "emerging_convolution", "glow_step"]
+__all__ += ["iaf", "invertible_1x1", "macow_unit"]

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from mintnet.analysis import Explainer
-from mintnet.figures import explanation_picture
+from mintnet.figures.classification import explanation_picture
 from mintnet.studio import parts
 from mintnet.studio.parts import PROGRESS, Catalogue, picture_input, picture_output, told
 

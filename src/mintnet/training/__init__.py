@@ -7,17 +7,5 @@ from mintnet.training.output import Progress
 from mintnet.training.recipe import RECIPES, Recipe
 from mintnet.training.start import train
 
-__all__ = [
-    "RECIPES",
-    "Accuracy",
-    "Calibration",
-    "Devices",
-    "Evaluation",
-    "Progress",
-    "Recipe",
-    "RunError",
-    "RunFolder",
-    "evaluate",
-    "is_first_process",
-    "train",
-]
+__all__ = ["RECIPES", "Accuracy", "Calibration", "Devices", "Evaluation", "Progress", "Recipe"]
+__all__ += ["RunError", "RunFolder", "evaluate", "is_first_process", "train"]
