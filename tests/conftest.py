@@ -1,6 +1,5 @@
 """What all tests share: a fixed seed, contexts that check, writers of files."""
 
-import os
 import pickle
 from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
@@ -13,8 +12,7 @@ from hypothesis import HealthCheck, settings
 from torch.distributions import Distribution
 from torch.utils._python_dispatch import TorchDispatchMode
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # one of several processes, which share the cores
-    torch.set_num_threads(1)
+torch.set_num_threads(1)  # small tensors only lose by threads, and processes share the cores
 
 settings.register_profile(
     "mintnet",

@@ -1,16 +1,6 @@
 import pytest
-import torch
 
 from mintnet.training import train
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Tensors this small only lose by threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture
