@@ -168,6 +168,7 @@ def test_wrong_calls_end_with_2_and_one_line(mintnet, model):
         (["sample", model, "--seed", "1", "2"], "--seed 1; got '2'; mintnet sample --help"),
         (["train", "digits", "--resume", "4"], "after mintnet train digits --resume; got '4'"),
         (["interpolate", model, "--images", "1", "2"], "--images INT INT INT INT; got '1 2'"),
+        (["sample", model, "--label", "3", "--label=4"], "--label is given more than once"),
         (["sample", model, "--seed", "1.5"], "expected --seed INT; got '1.5'"),
         (["train", "digits", "--epochs", "ten"], "expected --epochs INT; got 'ten'"),
         (["train", "digits", "--resume=maybe"], "--resume takes no value; got 'maybe'"),

@@ -55,7 +55,7 @@ def test_labels_classify_by_bayes_rule() -> None:
 def test_labels_that_do_not_fit(raises_with) -> None:  # type: ignore[no-untyped-def]
     with raises_with(ValueError, "no classes", "no labels"):
         _flow().log_prob(IMAGES, labels=1)
-    with raises_with(ValueError, "0 to 2"):
+    with raises_with(ValueError, "0 to 2", "got [3]"):
         _flow(3).log_prob(IMAGES, labels=3)
     with raises_with(ValueError, "not class-conditional", "--labels"):
         _flow().classify(IMAGES)

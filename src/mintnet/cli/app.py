@@ -130,6 +130,10 @@ def parse(arguments: Sequence[str]) -> Command:
         raise SystemExit(2)
     else:
         kind = Union[tuple(_choice(other, name) for other in group)]  # noqa: UP007
+    flags = [word.partition("=")[0] for word in rest if word.startswith("--")]
+    if twice := next((flag for flag in flags if flags.count(flag) > 1), ""):
+        print(f"mintnet: error: {twice} is given more than once", file=sys.stderr)
+        raise SystemExit(2)
     prog, said = f"mintnet {name}".strip(), io.StringIO()
     config = tyro.conf.OmitSubcommandPrefixes, tyro.conf.DisallowNone
     about, wide = None if name else ABOUT, {"COLUMNS": "100000"}  # or words of a mistake are cut

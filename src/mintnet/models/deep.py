@@ -99,9 +99,11 @@ def one_hot(labels: Labels, count: int, classes: int) -> Tensor | None:
     found = torch.as_tensor(torch.arange(count) % classes if labels is None else labels)
     whole = not found.dtype.is_floating_point and found.dtype != torch.bool
     fits = whole and (found.dim() == 0 or (found.dim() == 1 and found.shape[0] == count))
+    got = f"{found.dtype} {tuple(found.shape)}"
     if fits and not is_capturing(found):  # where values can be read
-        fits = not bool(((found < 0) | (found >= classes)).any())
+        outside = found[(found < 0) | (found >= classes)]
+        fits, got = not len(outside), f"{outside[:1].tolist()}"
     if not fits:
         wanted = f"whole numbers from 0 to {classes - 1}, one or {count}"
-        raise ValueError(f"labels: expected {wanted}; got {found.dtype} {tuple(found.shape)}")
+        raise ValueError(f"labels: expected {wanted}; got {got}")
     return torch.nn.functional.one_hot(found.long().expand(count), classes)
