@@ -46,6 +46,7 @@ KINDS: dict[str, Callable[[], mn.Bijection]] = {
     "mint-softplus": lambda: mn.MintLayer(3, 1, (2, 2), activation="softplus"),
     "mint-leaky": lambda: mn.MintLayer(2, 2, (2, 3), True, "leaky_relu", t_form="absolute"),
     "mixture": lambda: mn.MixtureLayer(1, 3, (3, 3), blocks=1, components=2),
+    "mixture-levels": lambda: mn.MixtureLayer(2, 2, (3, 3), 1, 2, levels=256),
     "mixture-pixel": lambda: mn.MixtureLayer(3, 2, (3, 2), 1, 2, order="pixel"),
     "mixture-vector": lambda: mn.MixtureLayer(4, 3, (), blocks=1, components=2, upper=True),
     "softplus": lambda: _composed(ca.Softplus() @ ca.Identity(), (3,)),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mintnet import Auto, FixedPoint, MintLayer, MixtureLayer, Wavefront
-from mintnet.bijections.grey_levels import SHARE, GreyLevelMixture, seen
+from mintnet.bijections.grey_levels import SHARE, GreyLevelMixture, between_knots
 from mintnet.bijections.logistics import Mixture
 from mintnet.bijections.mixture import T_FLOOR, MixtureMap
 from mintnet.solvers.levels import LevelWalk
@@ -71,18 +71,17 @@ def _grey_levels(count: int, levels: int, spread: float, seed: int = 0) -> GreyL
 def test_densities_of_pixels_are_those_of_their_grey_levels(levels: int) -> None:
     """Constant within a level; with the tails, the probabilities of all levels sum to one."""
     mixtures = _grey_levels(200, levels, 2.0)
-    edges = torch.linspace(-1, 1, levels + 1, dtype=torch.float64)
+    edges = torch.linspace(0, 1, levels + 1, dtype=torch.float64)
     masses = mixtures.value(edges.expand(200, -1)).sigmoid().diff()
     outside = SHARE * 2 / (levels + 2)
     torch.testing.assert_close(masses.sum(1), torch.full((200,), 1 - outside).double())
     for place in (0.01, 0.5, 0.9):
-        x = (edges[:-1] + place * 2 / levels).expand(200, -1)
+        x = (edges[:-1] + place / levels).expand(200, -1)
         for level in range(0, levels, 5):
             value, slope = mixtures.value_and_slope(x[:, level])
             density = slope * value.sigmoid() * (-value).sigmoid()
-            torch.testing.assert_close(
-                density * 2 / levels, masses[:, level], rtol=1e-6, atol=1e-12
-            )
+            found, expected = density / levels, masses[:, level]
+            torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-12)
     weight, slope, offset, centre, knots = mixtures
     u = slope.exp() * (knots[:, None, None] - centre[:, None]) - offset  # (L + 1, count, M)
     below = (weight.exp() * u.sigmoid()).sum(-1)
@@ -95,7 +94,7 @@ def test_densities_of_pixels_are_those_of_their_grey_levels(levels: int) -> None
 @pytest.mark.parametrize("size", [0.5, 3.0, 1e4])
 def test_pixels_slopes_inverse_and_float32(spread: float, size: float) -> None:
     mixtures = _grey_levels(500, 17, spread)
-    x = (size * torch.randn(500, dtype=torch.float64)).requires_grad_()
+    x = (0.5 + size * torch.randn(500, dtype=torch.float64)).requires_grad_()
     value, slope = mixtures.value_and_slope(x)
     (expected,) = torch.autograd.grad(value.sum(), x)
     torch.testing.assert_close(slope, expected, rtol=1e-9, atol=0)
@@ -110,13 +109,24 @@ def test_pixels_slopes_inverse_and_float32(spread: float, size: float) -> None:
 
 
 @torch.no_grad()
+def test_what_is_not_a_number_is_no_level() -> None:
+    layer = MixtureLayer(1, 2, (3, 3), 1, 2, levels=5).double()
+    x = torch.full((2, 1, 3, 3), 0.3, dtype=torch.float64)
+    x[1] = float("nan")
+    y, slope = layer.evaluate(x)
+    assert bool(y[0].isfinite().all()) and bool(y[1].isnan().all() & (slope[0] > 0).all())
+    layer.network.convolutions[-1].weight.fill_(1e300)
+    assert bool(layer.solve(torch.ones_like(x)).value.isfinite().all())
+
+
+@torch.no_grad()
 def test_knots_are_in_order_whatever_the_weights_are_and_follow_the_grey_levels() -> None:
     layer = MixtureLayer(1, 2, (3, 3), 1, 2, levels=5)
     layer.equalize(torch.tensor([0] * 90 + [1, 2, 2] + [4] * 20))
     steps = layer.t_or_knots.diff()
     assert bool((steps > 0).all()) and int(steps.argmax()) == 0
     x = torch.linspace(-1.5, 1.5, 301)
-    assert bool((seen(x, layer.t_or_knots).diff() >= 0).all())
+    assert bool((between_knots(x, layer.t_or_knots).diff() >= 0).all())
     layer.raw_knots.normal_()
     assert bool((layer.t_or_knots.diff() >= 0).all()) and layer.certify().onto
     layer.raw_knots[2] = float("nan")

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from mintnet import Flow, FlowDistribution
+from mintnet.bijections.mixture_network import SLOW
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig
 from mintnet.models.noise import BASES
 from registry import away_from_zero
@@ -74,6 +75,22 @@ def test_the_first_layer_gives_each_grey_level_its_probability() -> None:
     nats = torch.stack([flow.log_prob(every, draw=draw) for draw in range(3)])
     torch.testing.assert_close(nats[1:], nats[:1].expand(2, -1), rtol=1e-9, atol=1e-9)
     assert float(nats[0].exp().sum()) == pytest.approx(1, abs=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("level", [0, 9, 255])
+def test_where_a_level_is_all_but_certain_samples_are_verified_all_the_same(level: int) -> None:
+    flow = Flow(DeepConfig((1, 4, 4), (1,), (3,), (1,), (2,)), None).eval()
+    network = flow.net.layers()[0].network
+    network.linear.bias[:] = ((level + 0.5) / 128 - 1) / SLOW
+    network.convolutions[-1].weight.zero_()
+    network.convolutions[-1].bias[4:6] = -9.0  # the widths of both components
+    images = flow.sample(16, temperature=3.0, seed=0)
+    assert float((images == level).float().mean()) > 0.9
+    assert torch.equal(flow.decode(flow.encode(images)), images)
+    image, mask = images[0], torch.ones(4, 4, dtype=torch.bool)
+    assert flow.restore(image, mask=mask, n=2).samples.shape == (2, 1, 4, 4)
+    assert FlowDistribution(flow).dequantized().sample((2,)).shape == (2, 1, 4, 4)
 
 
 @torch.no_grad()

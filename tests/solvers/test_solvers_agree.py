@@ -28,11 +28,10 @@ def test_all_solvers_agree(case: Case) -> None:
     for name, solver in SOLVERS.items():
         if name in ("bisection", "slow fixed-point") and z[0].numel() > 9:
             continue  # some sixty evaluations for each coordinate
-        if "fixed-point" in name and "levels" in case.name:
-            continue  # full steps from afar leave the range where the slopes are not tiny
         solution = bijection.solve(z, solver)
-        assert bool(solution.converged.all()), f"{name}: {solution.message}"
-        torch.testing.assert_close(solution.value, x, rtol=1e-9, atol=1e-9, msg=name)
+        found, may_diverge = solution.converged, "levels" in case.name and "fixed-point" in name
+        assert may_diverge or bool(found.all()), f"{name}: {solution.message}"
+        torch.testing.assert_close(solution.value[found], x[found], rtol=1e-9, atol=1e-9, msg=name)
 
 
 def _small() -> TriangularBijection:

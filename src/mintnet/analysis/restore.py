@@ -99,6 +99,7 @@ def restore(
     generator = torch.Generator().manual_seed(seed)
     seen = None if noise is None else noisy(image, noise, flow.levels)
     if one:
+        flow = flow.in_float64()
         ends = torch.stack([torch.where(free, k, image).long() for k in (0, flow.levels - 1)])
         context = flow.context(labels, n * steps)
         x, z, weights = particles(flow, context, ends, seen, (n, steps), generator, progress)

@@ -2,7 +2,7 @@
 
 from mintnet.bijections.base import AnalyticBijection, Bijection, EntrywiseBijection
 from mintnet.bijections.chain import Chain, Inverse
-from mintnet.bijections.logit import Logit, Rescale
+from mintnet.bijections.logit import Logit, Rescale, Unchanged
 from mintnet.bijections.mint import MintLayer, paired_mint
 from mintnet.bijections.mixture import MixtureLayer
 from mintnet.bijections.norm import ActNorm, BatchNorm
@@ -27,5 +27,6 @@ __all__ = [
     "Reshape",
     "Squeeze",
     "TriangularBijection",
+    "Unchanged",
     "paired_mint",
 ]

@@ -105,7 +105,8 @@ class Chain(Bijection):
         return z
 
     def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
-        return CHAIN_TOLERANCES.get(dtype, 0.0)
+        own = CHAIN_TOLERANCES.get(dtype, 0.0)
+        return max(own, *(leaf.tolerance_of(dtype, None) for leaf in self.leaves()))
 
     def domain_of(self, dtype: torch.dtype) -> tuple[float, float]:
         return _decisive(self.leaves()).domain_of(dtype)

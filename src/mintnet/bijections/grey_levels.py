@@ -11,7 +11,7 @@ FAR = 1e4  # stands for infinity, where a logistic distribution function is 0 or
 
 
 class GreyLevelMixture(NamedTuple):
-    r"""x ↦ logit F(x) for pixels x in [−1, 1], where F is linear within each of L grey levels.
+    r"""x ↦ logit F(x) for pixels x in [0, 1], where F is linear within each of L grey levels.
 
     Dequantized pixels are uniform within their level, and so is this density: with the knots
     c₀ < … < c_L, where the levels begin and end for the mixture, level j has the probability
@@ -19,9 +19,10 @@ class GreyLevelMixture(NamedTuple):
         Pⱼ = (1 − ε) Σₖ πₖ (σ(uₖ(cⱼ₊₁)) − σ(uₖ(cⱼ))) + ε / (L + 2),    uₖ(c) = aₖ (c − ℓ) − mₖ
 
     for j = 0, …, L − 1; the first and last level have the tails as well (c₀ and c_L stand for −∞
-    and ∞). The slope is L/2 · Pⱼ / (F (1 − F)) > 0. At −1 F is ε / (L + 2), at 1 one less that;
-    farther out the function goes on with slope 1, so that it takes every real value. It is
-    continuous, with kinks where levels meet, as a leaky ReLU has one.
+    and ∞). The slope is L · Pⱼ / (F (1 − F)) > 0. At 0 F is ε / (L + 2), at 1 one less that; farther
+    out the function goes on with slope 1, so that it takes every real value. It is continuous, with
+    kinks where levels meet, as a leaky ReLU has one. A level that is all but certain has nearly all
+    real values: an inverse wants float64.
 
     Shapes: as those of `Mixture`, of which it has ``log_weight``, ``log_slope`` (log a), ``offset``
     (m) and ``centre`` (ℓ); ``knots`` is (L + 1,).
@@ -29,7 +30,7 @@ class GreyLevelMixture(NamedTuple):
     Examples:
         >>> one, knots = torch.zeros(1, 1), torch.tensor([-1.0, 0.0, 1.0])
         >>> m = GreyLevelMixture(one, one, one, torch.zeros(1), knots)   # both levels have P = 1/2
-        >>> m.value_and_slope(torch.tensor([-0.5]))[0].sigmoid()
+        >>> m.value_and_slope(torch.tensor([0.25]))[0].sigmoid()
         tensor([0.2500])
     """
 
@@ -41,11 +42,11 @@ class GreyLevelMixture(NamedTuple):
 
     def value_and_slope(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """logit F(x) and its derivative, of the shape of x."""
-        inside, half = x.clamp(-1.0, 1.0), (len(self.knots) - 1) / 2
+        inside, levels = x.clamp(0.0, 1.0), len(self.knots) - 1
         level, share = place(inside, self.knots)
         below, mass, above = self.around(level)
         below, above = below + share * mass, above + (1.0 - share) * mass
-        slope = torch.where(x == inside, half * mass / (below * above), 1.0)
+        slope = torch.where(x == inside, levels * mass / (below * above), 1.0)
         return below.log() - above.log() + (x - inside), slope
 
     def value(self, x: Tensor) -> Tensor:
@@ -85,18 +86,18 @@ class GreyLevelMixture(NamedTuple):
         below, mass, above = self.around(level)
         share = torch.where(negative, (under - below) / mass, 1.0 - (over - above) / mass)
         end = math.log((levels + 2) / SHARE - 1)
-        return (level + share.clamp(0.0, 1.0)) * (2.0 / levels) - 1.0 + (y - y.clamp(-end, end))
+        return (level + share.clamp(0.0, 1.0)) / levels + (y - y.clamp(-end, end))
 
 
 def place(x: Tensor, knots: Tensor) -> tuple[Tensor, Tensor]:
-    """The grey level of pixels x in [−1, 1], int64, and the place inside of it, from 0 to 1."""
+    """The grey level of pixels x in [0, 1], int64, and the place inside of it, from 0 to 1."""
     levels = len(knots) - 1
-    scaled = (x + 1.0) * (levels / 2)
-    level = scaled.detach().floor().clamp(0, levels - 1)
+    scaled = x * levels
+    level = scaled.detach().nan_to_num(0.0).floor().clamp(0, levels - 1)
     return level.long(), scaled - level
 
 
-def seen(x: Tensor, knots: Tensor) -> Tensor:
+def between_knots(x: Tensor, knots: Tensor) -> Tensor:
     """Pixels as the mixture and its network see them: linear between the knots, in [c₀, c_L]."""
-    level, share = place(x.clamp(-1.0, 1.0), knots)
+    level, share = place(x.clamp(0.0, 1.0), knots)
     return torch.lerp(knots[level], knots[level + 1], share)

@@ -56,6 +56,21 @@ class Logit(EntrywiseBijection):
         return f"λ={self.lam:g}" + (f", centre={self.centre:g}" if self.centre else "")
 
 
+class Unchanged(EntrywiseBijection):
+    """y = x: pixels in [0, 1] as they are, for a layer that knows their grey levels.
+
+    Examples:
+        >>> Unchanged()(torch.tensor([[0.25]]))
+        (tensor([[0.2500]]), tensor([0.]))
+    """
+
+    def log_slopes(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x, torch.zeros_like(x)
+
+    def invert(self, z: Tensor) -> Tensor:
+        return z
+
+
 class Rescale(EntrywiseBijection):
     """y = 2x − 1 for each entry.
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mintnet.bijections.grey_levels import SHARE, GreyLevelMixture, seen
+from mintnet.bijections.grey_levels import SHARE, GreyLevelMixture, between_knots
 from mintnet.bijections.logistics import Mixture
 from mintnet.bijections.mixture_network import (
     LEAST_LOG_SCALE,
@@ -24,10 +24,11 @@ from mintnet.calculus import Convolution, Dense, LinearMap, Ordering
 from mintnet.calculus.conditioner import MonotoneMap
 from mintnet.calculus.interval import Interval
 from mintnet.calculus.masks import MASKS, check_positive, check_size
-from mintnet.solvers import Evaluate, System
+from mintnet.solvers import Evaluate, Solver, System
 from mintnet.solvers.levels import LevelMap, LevelWalk
 
 ALL = slice(None)
+PIXELS = 1e-6  # tolerance in float64: x in [0, 1] has 1e-16, and slopes of pixels are up to 1e10
 T_FLOOR = 1e-3  # the least t: it binds nothing in trained models and keeps slopes away from 0
 
 
@@ -42,8 +43,9 @@ class MixtureLayer(TriangularBijection):
     The slope lies in [t, t + max a] and logit F takes every real value, so the layer is onto for
     any finite weights.
 
-    With ``levels`` = L, x are pixels in [−1, 1] with L grey levels, dequantized. F is then linear
+    With ``levels`` = L, x are pixels in [0, 1] with L grey levels, dequantized. F is then linear
     within each level, as the distribution of the noise is, and there is no t: `GreyLevelMixture`.
+    In float64 such layers are inverted to 1e-6 of max |z|, where others are to 1e-12.
 
     Args:
         channels: C.
@@ -89,7 +91,8 @@ class MixtureLayer(TriangularBijection):
     ) -> None:
         super().__init__()
         check_positive(channels=channels, filters=filters, blocks=blocks, components=components)
-        check_positive(levels=levels + (levels == 0))
+        if levels:
+            check_positive(levels=levels)
         check_size(size, vectors=True)
         self.event_shape, self.filters = (channels, *size), filters
         if order not in tuple(MASKS) or (order != "raster" and not size):
@@ -98,9 +101,9 @@ class MixtureLayer(TriangularBijection):
         self.ordering = Ordering(upper, order)
         sizes = channels, filters, size, blocks, components
         self.network = MixtureNetwork(*sizes, self.ordering, context)
-        raw_t, knots = math.log(math.expm1(0.01 - T_FLOOR)), torch.linspace(-1, 1, levels + 1)
-        knots[1:] = knots.diff()
+        raw_t = math.log(math.expm1(0.01 - T_FLOOR))
         raw = torch.full((channels, *(1 for _ in size)), raw_t)
+        knots = torch.tensor([-1.0] + levels * [2 / max(1, levels)])  # −1, and steps up to 1
         self.raw_t = None if levels else nn.Parameter(raw)
         self.raw_knots = nn.Parameter(knots, requires_grad=False) if levels else None
         weights = sum(conv.mask.numel() for conv in self.network.convolutions)
@@ -120,9 +123,9 @@ class MixtureLayer(TriangularBijection):
         assert self.raw_t is not None
         return (T_FLOOR + F.softplus(self.raw_t)).reshape(-1, 1)
 
-    def seen(self, x: Tensor, t_or_knots: Tensor) -> Tensor:
-        """x as its network sees it: pixels between the knots."""
-        return seen(x, t_or_knots) if self.levels else x
+    def coordinates(self, x: Tensor, t_or_knots: Tensor) -> Tensor:
+        """x as network and mixtures see it: pixels between the knots."""
+        return between_knots(x, t_or_knots) if self.levels else x
 
     def function(self, x: Q) -> Q:
         return x.through_monotone(MixtureMap(self, self.given_context))
@@ -140,7 +143,7 @@ class MixtureLayer(TriangularBijection):
 
     def initialize(self, x: Tensor) -> None:
         """Set the linear prediction and the widths of the components from samples."""
-        self.network.initialize(self.seen(x, self.t_or_knots))
+        self.network.initialize(self.coordinates(x, self.t_or_knots))
 
     @torch.no_grad()
     def equalize(self, images: Tensor) -> None:
@@ -149,7 +152,8 @@ class MixtureLayer(TriangularBijection):
         Grey levels that many pixels have are then as far apart as if all pixels were logistic. The
         outermost levels have their median in the middle.
         """
-        assert self.raw_knots is not None
+        if self.raw_knots is None or self.levels == 1:
+            return
         counts = images.flatten().int().bincount(minlength=self.levels).double() + 1.0
         shares = counts / counts.sum()
         inner = shares.cumsum(0)[:-1].logit()
@@ -166,8 +170,8 @@ class MixtureLayer(TriangularBijection):
     def value_and_slope(self, x: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """f(x) and diag J(x), both of the shape of x."""
         network, t_or_knots = self.network, self.t_or_knots
-        seen = self.seen(x, t_or_knots)
-        raw, prediction = network(seen, context), _places(network.prediction(seen))
+        at = self.coordinates(x, t_or_knots)
+        raw, prediction = network(at, context), _places(network.prediction(at))
         mixture = self.mixture(raw, prediction, network.reach, t_or_knots)
         value, slope = mixture.value_and_slope(_places(x))
         return value.view_as(x), slope.view_as(x)
@@ -194,17 +198,21 @@ class MixtureLayer(TriangularBijection):
         """Nothing to ask: diag J > 0 whatever the weights are, see `slope_range`."""
 
     def slope_range(self) -> tuple[Tensor, float]:
-        """Bounds of diag J: t and t + max a with a ≤ e^9; of pixels 2 ε L / (L + 2) and more.
+        """Bounds of diag J: the lower one, and how far above it the upper one lies.
 
-        Of pixels, a level has at least the probability ε / (L + 2) = e, F (1 − F) ≤ 1/4, and
-        P / (F (1 − F)) = P / F + P / (1 − F) ≤ 2 / e.
+        t and max a ≤ e^9. Of pixels, L P / (F (1 − F)) lies between 4 L e and 2 L / e with the
+        least probability e = ε / (L + 2): F (1 − F) ≤ 1/4, and its inverse is 1 / F + 1 / (1 − F).
         """
         ones = self.network.linear.weight.detach().new_ones(self.event_shape)
         if not self.levels:
             t = self.t_or_knots.detach().view(-1, *(1,) * (ones.dim() - 1)) * ones
             return t, math.exp(-LEAST_LOG_SCALE)
-        least = SHARE / (self.levels + 2)
-        return 2 * self.levels * least * ones, self.levels / least
+        least = 0.999 * SHARE / (self.levels + 2)  # a little less, for rounding
+        return 4 * self.levels * least * ones, 2 * self.levels / least
+
+    def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
+        promised = PIXELS if self.levels and dtype == torch.float64 else 0.0
+        return max(super().tolerance_of(dtype, solver), promised)
 
     def slope_floor(self) -> tuple[Tensor, Tensor]:
         low = self.slope_range()[0]
@@ -270,7 +278,7 @@ class MixtureMap(MonotoneMap, LevelMap):
     def keep_input(self, walk: LevelWalk, level: int, x: Tensor) -> None:
         groups = walk.channels(level)
         at = slice(groups.start * self.members, groups.stop * self.members)
-        x = self.layer.seen(x, walk.constants[0])
+        x = self.layer.coordinates(x, walk.constants[0])
         known = with_steps(x[:, None], walk.constants[2][:, at])
         for index in (0, len(walk.caches) - 1):
             walk.keep(level, index, known)
@@ -311,7 +319,7 @@ class MixtureMap(MonotoneMap, LevelMap):
             centre = torch.addmm(prediction[0, row], own_prediction[row], known)
             mixture = self.layer.mixture(raw, centre, reach, t_or_knots, row)
             x[row] = solve(row, mixture)
-            own_x = self.layer.seen(x[row, None], t_or_knots)
+            own_x = self.layer.coordinates(x[row, None], t_or_knots)
             known_x[c] = with_steps(own_x, steps[:, row])[0]
         return x
 

@@ -58,7 +58,7 @@ class DeepNet(Network):
     In the order of pixels each layer has the mirror image of what the one before gave: a layer of
     3 × 3 kernels sees nothing above a pixel that is farther to the right than up, and the next one
     does. In the raster order layers are alternately lower and upper. With ``levels`` the first
-    layer takes dequantized pixels in [−1, 1] with that many grey levels.
+    layer takes dequantized pixels in [0, 1] with that many grey levels.
     """
 
     def __init__(self, config: DeepConfig, levels: int = 0) -> None:

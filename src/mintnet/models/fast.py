@@ -69,10 +69,10 @@ def mixture_layer(
 ) -> Mapped:
     """A mixture layer: convolutions in ``dtype``, channels last; the mixtures in float32."""
     network, t_or_knots = layer.network, layer.t_or_knots
-    seen = layer.seen(x, t_or_knots)
+    at = layer.coordinates(x, t_or_knots)
     with torch.autocast(x.device.type, dtype, enabled=dtype != x.dtype):
-        raw = network(seen, context)
-    prediction = network.prediction(seen).flatten(2)
+        raw = network(at, context)
+    prediction = network.prediction(at).flatten(2)
     mixture = layer.mixture(raw.to(x.dtype), prediction, network.reach, t_or_knots)
     value, slope = mixture.value_and_slope(x.flatten(2))
     return value.view(x.shape), slope.log().flatten(1).sum(1)

@@ -3,7 +3,7 @@ r"""Density models of images: pixels in, exact likelihood out, and back.
 An image holds D integers v in {0, …, L − 1}. With uniform noise u in (0, 1),
 
     x = (v + u) / L                       in the unit cube,
-    y = logit(λ + (1 − 2λ) x) − c         on the real line, or y = 2x − 1,
+    y = logit(λ + (1 − 2λ) x) − c         on the real line, or y = 2x − 1, or y = x,
     z = net(y),
     log p(x) = log q(z) + log |det ∂z/∂y| + log |det ∂y/∂x|,    q normal or logistic.
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Unpac
 import torch
 from torch import Tensor
 
-from mintnet.bijections import Bijection, Logit, Rescale
+from mintnet.bijections import Bijection, Logit, Rescale, Unchanged
 from mintnet.bijections.base import EntrywiseBijection, check_input
 from mintnet.models.base import Levels, Model, Shape, choose
 from mintnet.models.batches import Progress, Reporting, Solving, batches, finite, join_solutions
@@ -46,9 +46,10 @@ class Flow(Model):
     """Dequantization, a map of the pixels, a network, and the distribution of its output.
 
     The network is a `MintNet` or a `DeepNet`, by its config. ``lam`` and ``centre`` are λ and c of
-    the logit; λ = None maps pixels to [−1, 1] instead, and the first layer of a `DeepNet` is then
-    one whose density is constant within each of the L ``levels``. ``base`` says how z is
-    distributed, normal or logistic; if not given, normal for a `MintNet`, logistic for a `DeepNet`.
+    the logit; λ = None maps pixels to [−1, 1] for a `MintNet`, and leaves them in [0, 1] for a
+    `DeepNet`, whose first layer then has a density that is constant within each of the L
+    ``levels``. ``base`` says how z is distributed, normal or logistic; if not given, normal for a
+    `MintNet`, logistic for a `DeepNet`.
 
     Examples:
         >>> flow = Flow.preset("digits")
@@ -63,7 +64,7 @@ class Flow(Model):
     schema: ClassVar[dict[str, Any]] = {
         **{"net": MintNetConfig | DeepConfig, "levels": Levels},
         **{"logit_lambda": float | None, "centre": Annotated[float, (-1e3, 1e3)] | None},
-        **{"input": Literal["rescaled", "levels"] | None},
+        **{"input": str | None},
         **{"base": Literal["normal", "logistic"] | None},
     }
 
@@ -77,9 +78,11 @@ class Flow(Model):
     ) -> None:
         super().__init__(cast(Shape, config.shape), levels)
         self.pixels: EntrywiseBijection = Rescale() if lam is None else Logit(lam, centre)
+        self.net: DeepNet | MintNet
         if isinstance(config, DeepConfig):
-            image = lam is None and len(config.shape) == 3
-            self.net: DeepNet | MintNet = DeepNet(config, levels if image else 0)
+            by_level = lam is None and len(config.shape) == 3
+            self.pixels = Unchanged() if by_level else self.pixels
+            self.net = DeepNet(config, levels if by_level else 0)
         else:
             self.net = MintNet(config)
         self.base_name = base or ("logistic" if isinstance(config, DeepConfig) else "normal")
@@ -208,7 +211,7 @@ class Flow(Model):
 
     def encode(self, images: Tensor, *, labels: Labels = None) -> Tensor:
         """z of the centres of the images' bins, for deep models in float64; see `decode`."""
-        flow = self._in_float64() if isinstance(self.net, DeepNet) else self
+        flow = self.in_float64() if isinstance(self.net, DeepNet) else self
         return flow._each(lambda x, net: net(flow.pixels.value(x))[0], images, labels, seed=None)
 
     @torch.no_grad()
@@ -282,15 +285,17 @@ class Flow(Model):
             found["logit_lambda"] = self.pixels.lam
             found |= {"centre": self.pixels.centre} if self.pixels.centre else {}
         else:
-            found["input"] = "levels" if isinstance(self.net, DeepNet) else "rescaled"
+            found["input"] = "levels" if isinstance(self.pixels, Unchanged) else "rescaled"
         return {**found, "levels": self.levels, "base": self.base_name}
 
     @classmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
         centre, base, pixels = config.get("centre", 0.0), config.get("base"), config.get("input")
         lam = None if pixels else check(config.get("logit_lambda"), float, "logit_lambda")
-        if pixels == "rescaled" and isinstance(config["net"], DeepConfig):
-            raise ValueError("input: expected levels; deep models of earlier versions do not load")
+        wanted = "levels" if isinstance(config["net"], DeepConfig) else "rescaled"
+        if pixels not in (None, wanted) or (pixels and "logit_lambda" in config):
+            wanted += ", or logit_lambda in its place"
+            raise ValueError(f"input: expected {wanted}; got {pixels!r}, as of an earlier version")
         return cls(config["net"], lam, config["levels"], centre, base)
 
     def _check_precision(self) -> None:
@@ -320,7 +325,8 @@ class Flow(Model):
             ]
             return finite(found[0] if len(found) == 1 else torch.cat(found))
 
-    def _in_float64(self) -> Self:
+    def in_float64(self) -> Self:
+        """The model, or a copy of it in float64."""
         return self if self.dtype == torch.float64 else copy.deepcopy(self).double()
 
     def _solved(
@@ -333,9 +339,9 @@ class Flow(Model):
     ) -> Iterator[Solution]:
         name = f"the inverse of {type(self.net).__name__}"
         check_input(z, self.net.output_shape, name, finite=False)
-        exact = isinstance(self.net, DeepNet) and self.net.layers()[0].levels > 0
-        if (exact or z.dtype == torch.float64) and self.dtype != torch.float64:
-            flow = self._in_float64()
+        exact = isinstance(self.pixels, Unchanged) or z.dtype == torch.float64
+        if exact and self.dtype != torch.float64:
+            flow = self.in_float64()
             yield from flow._solved(z.double(), solver, labels, batch_size, progress)
             return
         size = check(batch_size, Count | None, "batch_size") or self.batch_size
