@@ -25,12 +25,7 @@ def kind_of(model: Model) -> str:
 
 
 def facts(model: Model) -> list[tuple[str, str]]:
-    """A model in words, as pairs of a name and a value.
-
-    Examples:
-        >>> facts(Flow.preset("digits"))[0]
-        ('images', '1 × 8 × 8, 17 levels')
-    """
+    """A model in words, as pairs of a name and a value."""
     about = model.describe()
     found: dict[str, Any] = {"entries": model.shape[0]}  # of a point, or a row of a table
     if len(model.shape) == 3:
@@ -69,14 +64,7 @@ class LayerRow:
 
 
 def layer_rows(net: Bijection, solution: Solution) -> list[LayerRow]:
-    """The layers of an inverted net, from the image's side on.
-
-    Examples:
-        >>> flow = Flow.preset("digits")
-        >>> rows = layer_rows(flow.net, flow.solve(flow.sample_latents(3, seed=0)))
-        >>> len(rows), rows[0].number, rows[0].failures
-        (12, 1, 0)
-    """
+    """The layers of an inverted net, from the image's side on."""
     rows, failures = list[LayerRow](), 0
     for leaf, part in zip(net.leaves(), reversed(solution.parts), strict=True):
         failures += int((~part.converged).sum())

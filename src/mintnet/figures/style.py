@@ -59,12 +59,7 @@ def render(
     size: tuple[float, float] = (7.0, 3.8),
     kind: str = "svg",
 ) -> bytes:
-    """A plot as the bytes of an ``svg``, ``png`` or ``pdf`` file of that size in inches.
-
-    Examples:
-        >>> render(lambda axes, theme: axes.plot([1, 2], color=theme.colours[0]))[:5]
-        b'<?xml'
-    """
+    """A plot as the bytes of an ``svg``, ``png`` or ``pdf`` file of that size in inches."""
     with styled_figure(theme, size) as figure:
         draw(figure.add_subplot(), theme)
         return saved(figure, kind, dpi=160)
