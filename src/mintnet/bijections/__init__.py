@@ -2,6 +2,7 @@
 
 from mintnet.bijections.base import AnalyticBijection, Bijection, EntrywiseBijection
 from mintnet.bijections.chain import Chain, Inverse
+from mintnet.bijections.equalize import Equalize
 from mintnet.bijections.logit import Logit, Rescale, Unchanged
 from mintnet.bijections.mint import MintLayer, paired_mint
 from mintnet.bijections.mixture import MixtureLayer
@@ -17,6 +18,7 @@ __all__ = [
     "Chain",
     "Composed",
     "EntrywiseBijection",
+    "Equalize",
     "Flip",
     "Inverse",
     "Logit",

@@ -19,8 +19,8 @@ class GreyLevelMixture(NamedTuple):
         Pⱼ = (1 − ε) Σₖ πₖ (σ(uₖ(cⱼ₊₁)) − σ(uₖ(cⱼ))) + ε / (L + 2),    uₖ(c) = aₖ (c − ℓ) − mₖ
 
     for j = 0, …, L − 1; the first and last level have the tails as well (c₀ and c_L stand for −∞
-    and ∞). The slope is L · Pⱼ / (F (1 − F)) > 0. At 0 F is ε / (L + 2), at 1 one less that; farther
-    out the function goes on with slope 1, so that it takes every real value. It is continuous, with
+    and ∞). The slope is L · Pⱼ / (F (1 − F)) > 0. At 0 F is ε / (L + 2), at 1 one less that;
+    farther out the function goes on with slope 1: it takes every real value. It is continuous, with
     kinks where levels meet, as a leaky ReLU has one. A level that is all but certain has nearly all
     real values: an inverse wants float64.
 

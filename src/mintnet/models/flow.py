@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Unpac
 import torch
 from torch import Tensor
 
-from mintnet.bijections import Bijection, Logit, Rescale, Unchanged
+from mintnet.bijections import Bijection, Equalize, Logit, Rescale, Unchanged
 from mintnet.bijections.base import EntrywiseBijection, check_input
 from mintnet.models.base import Levels, Model, Shape, choose
 from mintnet.models.batches import Progress, Reporting, Solving, batches, finite, join_solutions
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 Transform = Callable[[Tensor], tuple[Tensor, Tensor]]
 LAMBDAS = {"digits": 0.01, "mnist": 1e-6, "cifar10": 0.05, "imagenet32": 0.05}
 LEVELS = {"digits": 17}
+INPUTS: dict[type, str] = {Unchanged: "levels", Equalize: "equalized"}  # of deep models
 Count = Annotated[int, (1, 2**40)]
 AT_ONCE = {"cpu": 3 * 2**20}  # entries of the widest hidden layer; elsewhere 2**25, 128 MiB
 
@@ -48,8 +49,8 @@ class Flow(Model):
     The network is a `MintNet` or a `DeepNet`, by its config. ``lam`` and ``centre`` are λ and c of
     the logit; λ = None maps pixels to [−1, 1] for a `MintNet`, and leaves them in [0, 1] for a
     `DeepNet`, whose first layer then has a density that is constant within each of the L
-    ``levels``. ``base`` says how z is distributed, normal or logistic; if not given, normal for a
-    `MintNet`, logistic for a `DeepNet`.
+    ``levels``; with ``equalized`` pixels go through `Equalize` instead. ``base`` says how z is
+    distributed, normal or logistic; if not given, normal for a `MintNet`, logistic for a `DeepNet`.
 
     Examples:
         >>> flow = Flow.preset("digits")
@@ -75,13 +76,15 @@ class Flow(Model):
         levels: int = 256,
         centre: float = 0.0,
         base: str | None = None,
+        equalized: bool = False,
     ) -> None:
         super().__init__(cast(Shape, config.shape), levels)
         self.pixels: EntrywiseBijection = Rescale() if lam is None else Logit(lam, centre)
         self.net: DeepNet | MintNet
         if isinstance(config, DeepConfig):
-            by_level = lam is None and len(config.shape) == 3
+            by_level = lam is None and len(config.shape) == 3 and not equalized
             self.pixels = Unchanged() if by_level else self.pixels
+            self.pixels = Equalize(levels) if equalized else self.pixels
             self.net = DeepNet(config, levels if by_level else 0)
         else:
             self.net = MintNet(config)
@@ -285,18 +288,19 @@ class Flow(Model):
             found["logit_lambda"] = self.pixels.lam
             found |= {"centre": self.pixels.centre} if self.pixels.centre else {}
         else:
-            found["input"] = "levels" if isinstance(self.pixels, Unchanged) else "rescaled"
+            found["input"] = INPUTS.get(type(self.pixels), "rescaled")
         return {**found, "levels": self.levels, "base": self.base_name}
 
     @classmethod
     def from_description(cls, config: dict[str, Any]) -> Self:
         centre, base, pixels = config.get("centre", 0.0), config.get("base"), config.get("input")
         lam = None if pixels else check(config.get("logit_lambda"), float, "logit_lambda")
-        wanted = "levels" if isinstance(config["net"], DeepConfig) else "rescaled"
-        if pixels not in (None, wanted) or (pixels and "logit_lambda" in config):
-            wanted += ", or logit_lambda in its place"
-            raise ValueError(f"input: expected {wanted}; got {pixels!r}, as of an earlier version")
-        return cls(config["net"], lam, config["levels"], centre, base)
+        deep = isinstance(config["net"], DeepConfig)
+        wanted = tuple(INPUTS.values()) if deep else ("rescaled",)
+        if pixels not in (None, *wanted) or (pixels and "logit_lambda" in config):
+            words = f"expected {' or '.join(wanted)}, or logit_lambda in its place"
+            raise ValueError(f"input: {words}; got {pixels!r}, as of an earlier version")
+        return cls(config["net"], lam, config["levels"], centre, base, pixels == "equalized")
 
     def _check_precision(self) -> None:
         if self.dtype not in (torch.float32, torch.float64):
