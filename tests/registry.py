@@ -294,6 +294,7 @@ def _cases() -> list[Case]:
         unit("logit-centred", lambda: mn.Logit(0.01, centre=-4.0), (1, 2, 3)),
         unit("logit-0.05", lambda: mn.Logit(0.05), (2, 2, 3)),
         unit("rescale", mn.Rescale, (1, 2, 3)),
+        unit("equalize", _ready(lambda: mn.Equalize(5), 1, 1.0), (1, 2, 3)),
         _mixture("grey", 1, False),
         _mixture("colour", 3, False),
         _mixture("upper", 2, True),

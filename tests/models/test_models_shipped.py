@@ -67,13 +67,13 @@ def test_the_mnist_classifier_gives_digits_back() -> None:
 
 
 @torch.no_grad()
-def test_the_mnist_density_model_knows_digits() -> None:
-    flow, images = Flow.from_pretrained("mnist"), mnist_slice().images[:8]
-    torch.manual_seed(0)
+@pytest.mark.parametrize("name", [name for name in DRAWS if name.startswith("mnist")])
+def test_the_mnist_density_models_know_digits(name: str) -> None:
+    flow, images = Flow.from_pretrained(name), mnist_slice().images[:8]
     known = float(flow.bits_per_dim(images).mean())
-    assert 0.8 < known < 1.1  # the whole test set has 0.978
+    assert 0.8 < known < 1.1  # the whole test set has 0.92 to 0.98
     assert float(flow.bits_per_dim(images.flip(-2)).mean()) > known + 0.02  # 16 bits an image
-    assert float(flow.bits_per_dim(255 - images).mean()) > known + 3
+    assert float(flow.bits_per_dim(255 - images).mean()) > known + 0.5
 
 
 @torch.no_grad()
