@@ -10,25 +10,7 @@ from mintnet.bijections.norm import ActNorm, BatchNorm
 from mintnet.bijections.permutations import Flip, Permutation, Reshape, Squeeze
 from mintnet.bijections.triangular import Composed, TriangularBijection
 
-__all__ = [
-    "ActNorm",
-    "AnalyticBijection",
-    "BatchNorm",
-    "Bijection",
-    "Chain",
-    "Composed",
-    "EntrywiseBijection",
-    "Equalize",
-    "Flip",
-    "Inverse",
-    "Logit",
-    "MintLayer",
-    "MixtureLayer",
-    "Permutation",
-    "Rescale",
-    "Reshape",
-    "Squeeze",
-    "TriangularBijection",
-    "Unchanged",
-    "paired_mint",
-]
+__all__ = ["AnalyticBijection", "Bijection", "EntrywiseBijection", "TriangularBijection"]
+__all__ += ["Chain", "Composed", "Inverse", "MintLayer", "MixtureLayer", "paired_mint"]
+__all__ += ["ActNorm", "BatchNorm", "Equalize", "Logit", "Rescale", "Unchanged"]
+__all__ += ["Flip", "Permutation", "Reshape", "Squeeze"]

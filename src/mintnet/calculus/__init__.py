@@ -30,47 +30,12 @@ from mintnet.calculus.quantity import (
 from mintnet.calculus.range import Range, unbounded
 from mintnet.calculus.value import Value, variable
 
-__all__ = [
-    "ACTIVATIONS",
-    "ELU",
-    "LOWER",
-    "UPPER",
-    "Arctan",
-    "Composition",
-    "Conditioner",
-    "Convolution",
-    "Dense",
-    "Elementwise",
-    "Exp",
-    "Function",
-    "HalfConditioner",
-    "Identity",
-    "LeakyReLU",
-    "LinearMap",
-    "MaskedConv2d",
-    "MaskedLinear",
-    "NotProvedError",
-    "Ordering",
-    "OrderingError",
-    "Product",
-    "Proof",
-    "Quantity",
-    "Range",
-    "Scaled",
-    "Shifted",
-    "Sigmoid",
-    "Softplus",
-    "Sum",
-    "Tanh",
-    "Value",
-    "Verdict",
-    "activation",
-    "causal_taps",
-    "certify",
-    "channel_mask",
-    "conv_mask",
-    "dense_mask",
-    "pixel_mask",
-    "unbounded",
-    "variable",
-]
+__all__ = ["Composition", "Function", "Identity", "Product", "Quantity", "Scaled", "Shifted", "Sum"]
+__all__ += ["Range", "Value", "unbounded", "variable"]
+__all__ += ["ACTIVATIONS", "Elementwise", "activation"]
+__all__ += ["ELU", "Arctan", "Exp", "LeakyReLU", "Sigmoid", "Softplus", "Tanh"]
+__all__ += ["Convolution", "Dense", "LinearMap", "MaskedConv2d", "MaskedLinear"]
+__all__ += ["causal_taps", "channel_mask", "conv_mask", "dense_mask", "pixel_mask"]
+__all__ += ["Conditioner", "HalfConditioner"]
+__all__ += ["LOWER", "UPPER", "Ordering", "OrderingError"]
+__all__ += ["NotProvedError", "Proof", "Verdict", "certify"]
