@@ -1,10 +1,7 @@
 """The Mint layer (Eq. 2) and its pairing."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +13,9 @@ from mintnet.bijections.mint_evaluator import MintEvaluator
 from mintnet.bijections.triangular import Q, TriangularBijection
 from mintnet.calculus import Convolution, Ordering, conv_mask
 from mintnet.calculus.linear import constrained
-from mintnet.calculus.masks import check_kernel_size, check_positive, check_size
+from mintnet.calculus.masks import check_positive, check_size
 from mintnet.solvers import System
-
-if TYPE_CHECKING:
-    from mintnet.bijections.mint_kernel import MintLevels
+from mintnet.solvers.levels import LevelMap
 
 T_FLOOR = 1e-2  # the least t: binds nothing in trained models, and is large enough for a bracket
 T_FORMS = ("softplus", "absolute")
@@ -78,7 +73,6 @@ class MintLayer(TriangularBijection):
         super().__init__()
         check_positive(channels=channels, filters=filters)
         check_size(size)
-        check_kernel_size(kernel_size)
         if t_form not in T_FORMS:
             raise ValueError(f"unknown t_form {t_form!r}; choose one of {', '.join(T_FORMS)}")
         self.channels, self.filters, self.kernel_size = channels, filters, kernel_size
@@ -137,7 +131,7 @@ class MintLayer(TriangularBijection):
     def system(self) -> System:
         return replace(super().system(), levels=self.levels)
 
-    def levels(self, x: Tensor) -> MintLevels | None:
+    def levels(self, x: Tensor) -> LevelMap | None:
         """The layer level by level, for x on a GPU where that has a kernel."""
         if not x.is_cuda:
             return None

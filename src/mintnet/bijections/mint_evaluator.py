@@ -37,7 +37,6 @@ class MintEvaluator:
 
     @classmethod
     def of(cls, weights: Triple, biases: Triple, t: Tensor, h: Elementwise, upper: bool) -> Self:
-        """The evaluator of a whole layer."""
         centre = weights[1].shape[-1] // 2
         own1, own2, own3 = (blocks_of(w[:, :, centre, centre], len(t)) for w in weights)
         w1, w2, w3 = (_channels_last(weight) for weight in weights)

@@ -13,13 +13,11 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from mintnet.bijections.logistics import Mixture
+from mintnet.bijections.logistics import Mixture
 
 try:
     import triton
@@ -66,8 +64,6 @@ def invert_on_gpu(mixture: Mixture, y: Tensor) -> Tensor:
 @functools.cache
 def _builds(components: int, dtype: torch.dtype, device: torch.device) -> bool:
     """Whether the kernel runs: Triton asks for a C compiler and for not too old a GPU."""
-    from mintnet.bijections.logistics import Mixture
-
     one = torch.ones(1, dtype=dtype, device=device)
     wide = one.expand(1, components)
     mixture = Mixture(wide, wide, wide, one, one)
@@ -81,8 +77,7 @@ def builds(trial: Callable[[], object], what: str) -> bool:
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # of Triton, of the compiler or of the driver
-        reason = str(error).split("\n")[0]
-        _log.warning("%s without Triton, slower (%s)", what, reason)
+        _log.warning("%s without Triton, slower (%s)", what, str(error).split("\n")[0])
         return False
     return True
 
@@ -143,6 +138,5 @@ def _newton(
 if triton is not None:
     # Compiled for any count and address alike: an entry has the same bits in every batch.
     arrays = ["parts", "singles", "out"]
-    _kernel = triton.jit(
-        _newton, do_not_specialize=["count"], do_not_specialize_on_alignment=arrays
-    )
+    options = {"do_not_specialize": ["count"], "do_not_specialize_on_alignment": arrays}
+    _kernel = triton.jit(_newton, **options)
