@@ -181,9 +181,8 @@ class Inverse(Bijection):
         finite, unit = z.flatten(1).isfinite().all(1), own_scale(z)
         value = z.new_full((len(z), *(self.output_shape or z.shape[1:])), float("nan"))
         value[finite] = self.inner.value(z[finite])
-        residual = torch.where(finite, 0.0, float("inf"))
-        failure = torch.full_like(residual, int(Status.NOT_FINITE), dtype=torch.long)
-        return checked(name, value, residual.to(z), unit, 0.0, failure=failure)
+        residual = torch.where(finite, 0.0, float("inf")).to(z)
+        return checked(name, value, residual, unit, 0.0, failure=Status.NOT_FINITE)
 
     def attach(self, x: Tensor, z: Tensor) -> Tensor:
         return self.inner.transform(z)[0]

@@ -100,9 +100,8 @@ class Solver(ABC):
                 scale = torch.where(scale == 0, offset, scale)
             if count == len(z) > 0:
                 return self._solve(system, z, scale)
-            failure = torch.full_like(scale, int(Status.NOT_FINITE), dtype=torch.long)
             none = torch.ones_like(scale)
-            nothing = checked(system.name, z, none / 0, none, 0.0, 0, 0, failure)
+            nothing = checked(system.name, z, none / 0, none, 0.0, 0, 0, Status.NOT_FINITE)
             if count == 0:
                 return nothing
             found = self._solve(system.rows(finite), z[finite], scale[finite])

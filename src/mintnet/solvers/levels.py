@@ -25,17 +25,15 @@ def walk_levels(function: LevelMap, z: Tensor, context: Tensor | None = None) ->
     On a GPU the whole walk is captured as a CUDA graph at the first call, and replayed for all
     layers of the same shape: each call copies its weights and z into the memory of the graph.
     """
-    if not z.is_cuda or is_capturing(z):
-        walk = LevelWalk(function, z, context)
-        return walk.run(), walk.depth
-    convolutions, constants = function.convolutions(), function.constants(context)
-    read = (*(linear.weight for linear in convolutions), *constants, z)
-    key = (type(function), function.ordering, *(part.shape for part in read), z.dtype, z.device)
-    try:
-        walk = recent(_walks, key, lambda: LevelWalk(function, z, context), MOST_WALKS)
-        return walk.replayed(convolutions, constants, z), walk.depth
-    except torch.OutOfMemoryError:
-        _walks.clear()  # walks that are kept hold their activations
+    if z.is_cuda and not is_capturing(z):
+        convolutions, constants = function.convolutions(), function.constants(context)
+        read = (*(linear.weight for linear in convolutions), *constants, z)
+        key = (type(function), function.ordering, *(part.shape for part in read), z.dtype, z.device)
+        try:
+            walk = recent(_walks, key, lambda: LevelWalk(function, z, context), MOST_WALKS)
+            return walk.replayed(convolutions, constants, z), walk.depth
+        except torch.OutOfMemoryError:
+            _walks.clear()  # walks that are kept hold their activations
     walk = LevelWalk(function, z, context)
     return walk.run(), walk.depth
 

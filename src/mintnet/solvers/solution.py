@@ -151,7 +151,7 @@ def checked(
     tolerance: float,
     steps: int | Tensor = 0,
     evaluations: int | Tensor = 1,
-    failure: Tensor | None = None,
+    failure: Tensor | int | None = None,
 ) -> Solution:
     """Values with their residuals: converged where these are within the tolerance.
 
