@@ -36,11 +36,11 @@ class DeepConfig(Config):
 
     def least_weights(self) -> int:
         total, taps = 0, 9 if len(self.shape) == 3 else 1
-        for stage, count in enumerate(self.layers):
+        stages = zip(self.layers, self.filters, self.blocks, self.components, strict=True)
+        for stage, (layers, filters, blocks, components) in enumerate(stages):
             channels = self.shape[0] * 4**stage
-            width = channels * self.filters[stage]
-            outputs = channels * self.components[stage]
-            total += count * width * (taps * width * self.blocks[stage] + outputs)
+            width = channels * filters
+            total += layers * width * (taps * width * blocks + channels * components)
         return total
 
 

@@ -180,8 +180,7 @@ class Flow(Model):
         if seed is not None:
             check(seed, Seed, "seed")
             check(draw, Seed, "draw")
-            index = check_index(index, images)
-            noise = uniform_noise(seed, draw, index, self.shape, self.dtype)
+            noise = uniform_noise(seed, draw, check_index(index, images), self.shape, self.dtype)
         return (images.to(self.dtype) + noise) / self.levels
 
     def log_density(
@@ -295,8 +294,7 @@ class Flow(Model):
     def from_description(cls, config: dict[str, Any]) -> Self:
         centre, base, pixels = config.get("centre", 0.0), config.get("base"), config.get("input")
         lam = None if pixels else check(config.get("logit_lambda"), float, "logit_lambda")
-        deep = isinstance(config["net"], DeepConfig)
-        wanted = tuple(INPUTS.values()) if deep else ("rescaled",)
+        wanted = tuple(INPUTS.values()) if isinstance(config["net"], DeepConfig) else ("rescaled",)
         if pixels not in (None, *wanted) or (pixels and "logit_lambda" in config):
             words = f"expected {' or '.join(wanted)}, or logit_lambda in its place"
             raise ValueError(f"input: {words}; got {pixels!r}, as of an earlier version")
@@ -345,8 +343,7 @@ class Flow(Model):
         check_input(z, self.net.output_shape, name, finite=False)
         exact = isinstance(self.pixels, Unchanged) or z.dtype == torch.float64
         if exact and self.dtype != torch.float64:
-            flow = self.in_float64()
-            yield from flow._solved(z.double(), solver, labels, batch_size, progress)
+            yield from self.in_float64()._solved(z.double(), solver, labels, batch_size, progress)
             return
         size = check(batch_size, Count | None, "batch_size") or self.batch_size
         parts = batches(size, z, self.context(labels, len(z)))

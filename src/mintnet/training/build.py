@@ -73,8 +73,7 @@ def build_task(
             model.net.layers()[0].equalize(images)
         noisy = model.dequantize(images, recipe.seed)  # or levels would seem to have no width
         labels = data.labels[:FIRST] if recipe.labels and data.labels is not None else None
-        context = model.context(labels, len(images))
-        model.net.initialize(model.pixels.transform(noisy)[0], context)
+        model.net.initialize(model.pixels.value(noisy), model.context(labels, len(images)))
     if recipe.precision == "float64":
         model.double()
     if isinstance(model, Flow):
@@ -95,8 +94,7 @@ def _deep(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> Flow:
         raise RunError(f"{data.name} has no labels; leave out --labels, or use subfolders")
     classes = 0 if labels is None else len(data.classes) or int(labels.max()) + 1
     config = DEEP_PRESETS.get(recipe.preset) or pictures_config(data.shape, chosen)
-    config = replace(config, **chosen, classes=classes)
-    return Flow(config, None, data.levels)
+    return Flow(replace(config, **chosen, classes=classes), None, data.levels)
 
 
 def _classifier(recipe: Recipe, data: ImageData, chosen: dict[str, Any]) -> ImageClassifier:

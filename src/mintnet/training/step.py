@@ -266,8 +266,7 @@ class Step:
         for group in optimizer["param_groups"]:
             group["lr"] = float(group["lr"])
         averaged = self.averaged.model.state_dict() if self.recipe.ema else {}
-        model = self.task.model.state_dict()
-        return {"model": model, "averaged": averaged, "optimizer": optimizer}
+        return {"model": self.task.model.state_dict(), "averaged": averaged, "optimizer": optimizer}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.task.model.load_state_dict(state["model"])
