@@ -286,6 +286,7 @@ def _cases() -> list[Case]:
         moved("flip-image", mn.Flip, (2, 3, 2)),
         moved("flip-mirror", lambda: mn.Flip((-1,)), (2, 3, 2)),
         moved("flip-vector", mn.Flip, (7,)),
+        moved("unchanged", mn.Unchanged, (1, 2, 3)),
         moved("chain-of-permutations", both, (1, 4, 4)),
         Case("batch-norm", lambda: _norm(mn.BatchNorm), (3, 2, 3)),
         Case("act-norm", lambda: _norm(mn.ActNorm), (3, 2, 3)),

@@ -18,7 +18,7 @@ class Equalize(EntrywiseBijection):
 
     Examples:
         >>> Equalize(levels=4)(torch.tensor([[0.0, 0.25, 0.5]]))[0].sigmoid()
-        tensor([[0.0000, 0.2500, 0.5000]], grad_fn=<SigmoidBackward0>)
+        tensor([[0.0000, 0.2500, 0.5000]])
     """
 
     def __init__(self, levels: int) -> None:
