@@ -17,8 +17,8 @@ class Equalize(EntrywiseBijection):
     that were trained before `MixtureLayer` knew grey levels have it in front of them.
 
     Examples:
-        >>> Equalize(levels=4)(torch.tensor([[0.0, 0.25, 0.5]]))[0].sigmoid()
-        tensor([[0.0000, 0.2500, 0.5000]])
+        >>> Equalize(levels=4)(torch.tensor([[0.125, 0.25, 0.5]]))[0].sigmoid()
+        tensor([[0.1250, 0.2500, 0.5000]])
     """
 
     def __init__(self, levels: int) -> None:
