@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Unpac
 import torch
 from torch import Tensor
 
-from mintnet.bijections import Bijection, Equalize, Logit, Rescale, Unchanged
-from mintnet.bijections.base import EntrywiseBijection, check_input
+from mintnet.bijections import Bijection, EntrywiseBijection, Equalize, Logit, Rescale, Unchanged
+from mintnet.bijections.base import check_input
 from mintnet.models.base import Levels, Model, Shape, choose
 from mintnet.models.batches import Progress, Reporting, Solving, batches, finite, join_solutions
 from mintnet.models.deep import DEEP_PRESETS, DeepConfig, DeepNet, Labels, one_hot
@@ -82,10 +82,9 @@ class Flow(Model):
         self.pixels: EntrywiseBijection = Rescale() if lam is None else Logit(lam, centre)
         self.net: DeepNet | MintNet
         if isinstance(config, DeepConfig):
-            by_level = lam is None and len(config.shape) == 3 and not equalized
-            self.pixels = Unchanged() if by_level else self.pixels
-            self.pixels = Equalize(levels) if equalized else self.pixels
-            self.net = DeepNet(config, levels if by_level else 0)
+            if lam is None and len(config.shape) == 3:
+                self.pixels = Equalize(levels) if equalized else Unchanged()
+            self.net = DeepNet(config, levels if isinstance(self.pixels, Unchanged) else 0)
         else:
             self.net = MintNet(config)
         self.base_name = base or ("logistic" if isinstance(config, DeepConfig) else "normal")
@@ -296,8 +295,7 @@ class Flow(Model):
         lam = None if pixels else check(config.get("logit_lambda"), float, "logit_lambda")
         wanted = tuple(INPUTS.values()) if isinstance(config["net"], DeepConfig) else ("rescaled",)
         if pixels not in (None, *wanted) or (pixels and "logit_lambda" in config):
-            words = f"expected {' or '.join(wanted)}, or logit_lambda in its place"
-            raise ValueError(f"input: {words}; got {pixels!r}, as of an earlier version")
+            raise ValueError(f"input: expected {' or '.join(wanted)}; got {pixels!r}")
         return cls(config["net"], lam, config["levels"], centre, base, pixels == "equalized")
 
     def _check_precision(self) -> None:
