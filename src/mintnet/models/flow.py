@@ -47,10 +47,9 @@ class Flow(Model):
     """Dequantization, a map of the pixels, a network, and the distribution of its output.
 
     The network is a `MintNet` or a `DeepNet`, by its config. ``lam`` and ``centre`` are λ and c of
-    the logit; λ = None maps pixels to [−1, 1] for a `MintNet`, and leaves them in [0, 1] for a
-    `DeepNet`, whose first layer then has a density that is constant within each of the L
-    ``levels``; with ``equalized`` pixels go through `Equalize` instead. ``base`` says how z is
-    distributed, normal or logistic; if not given, normal for a `MintNet`, logistic for a `DeepNet`.
+    the logit; λ = None maps pixels to [−1, 1] for a `MintNet`. A `DeepNet` takes them as they are,
+    and its first layer has a constant density within each of the L ``levels``; or ``equalized``, by
+    `Equalize`. ``base``, the distribution of z, is normal for a `MintNet` if not given, or logistic.
 
     Examples:
         >>> flow = Flow.preset("digits")
