@@ -49,7 +49,7 @@ class Flow(Model):
     The network is a `MintNet` or a `DeepNet`, by its config. ``lam`` and ``centre`` are λ and c of
     the logit; λ = None maps pixels to [−1, 1] for a `MintNet`. A `DeepNet` takes them as they are,
     and its first layer has a constant density within each of the L ``levels``; or ``equalized``, by
-    `Equalize`. ``base``, the distribution of z, is normal for a `MintNet` if not given, or logistic.
+    `Equalize`. ``base``, of z, is normal for a `MintNet` if not given, and logistic for a `DeepNet`.
 
     Examples:
         >>> flow = Flow.preset("digits")
