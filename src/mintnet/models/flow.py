@@ -48,8 +48,8 @@ class Flow(Model):
 
     The network is a `MintNet` or a `DeepNet`, by its config. ``lam`` and ``centre`` are λ and c of
     the logit; λ = None maps pixels to [−1, 1] for a `MintNet`. A `DeepNet` takes them as they are,
-    and its first layer has a constant density within each of the L ``levels``; or ``equalized``, by
-    `Equalize`. ``base``, of z, is normal for a `MintNet` if not given, and logistic for a `DeepNet`.
+    and its first layer has a constant density within each of the L ``levels``, or ``equalized`` by
+    `Equalize`. ``base``, of z, is normal or logistic; a `MintNet` has normal if it is not given.
 
     Examples:
         >>> flow = Flow.preset("digits")
