@@ -211,8 +211,9 @@ class MixtureLayer(TriangularBijection):
         return 4 * self.levels * least * ones, 2 * self.levels / least
 
     def tolerance_of(self, dtype: torch.dtype, solver: Solver | None) -> float:
-        promised = PIXELS if self.levels and dtype == torch.float64 else 0.0
-        return max(super().tolerance_of(dtype, solver), promised)
+        chosen = solver is not None and solver.tolerance is not None
+        coarse = self.levels and dtype == torch.float64 and not chosen
+        return PIXELS if coarse else super().tolerance_of(dtype, solver)
 
     def slope_floor(self) -> tuple[Tensor, Tensor]:
         low = self.slope_range()[0]
